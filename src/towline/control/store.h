@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "towline/base/bytes.h"
+#include "towline/base/clock.h"
+#include "towline/base/log.h"
+#include "towline/base/result.h"
+
+namespace towline::control {
+
+using Key = std::string;  ///< not empty, at most kKeyBytesMax, any bytes but NUL; `/` separates levels by custom
+using KeyPrefix = std::string;
+using PageToken = std::string;  ///< opaque; empty is the first page, and the end
+using Revision = uint64_t;      ///< grows with every commit of a store; the fencing token. 0: never written.
+
+inline constexpr size_t kKeyBytesMax = 4096;
+inline constexpr size_t kValueBytesMax = 128u << 20;
+inline constexpr size_t kPageRecordsMax = 1000;
+
+struct Record {
+  Key key;
+  Blob value;
+  Revision revision = 0;
+  std::optional<Nanoseconds> time_to_live;  ///< what is left of it
+};
+struct RecordPage {
+  std::vector<Record> records;  ///< in key order
+  PageToken next;
+};
+struct Condition {
+  Key key;
+  Revision revision = 0;  ///< what the record's must be; 0: there is no record
+};
+struct Write {
+  Key key;
+  std::optional<Blob> value;  ///< empty: erase
+  std::optional<Nanoseconds> time_to_live;
+};
+
+/// Control-plane records with compare-and-set and time to live, which runs on the store's clock. Thread-safe.
+/// An outage is kUnavailable, never an empty answer.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual Result<std::optional<Record>> find(const Key& key, Deadline deadline) = 0;
+  virtual Result<RecordPage> list(const KeyPrefix& prefix, const PageToken& token, Deadline deadline) = 0;
+  /// All or none. Returns the revision that every written record now has.
+  /// Errors: kAborted - a condition failed, names the key; kInvalidArgument - a key twice, or over a limit.
+  virtual Result<Revision> commit(std::span<const Condition> conditions, std::span<const Write> writes,
+                                  Deadline deadline) = 0;
+};
+
+struct StoreContext {
+  Clock& clock;
+  LogSink& log;
+};
+struct StoreEntry {
+  std::string_view name;  ///< the scheme of a store URL
+  std::string_view help;
+  Result<std::unique_ptr<Store>> (*open)(std::string_view location, const StoreContext& context);
+};
+std::span<const StoreEntry> builtin_stores();
+/// `memory:`, `sqlite:PATH`.
+Result<std::unique_ptr<Store>> open_store(std::string_view url, const StoreContext& context);
+
+}  // namespace towline::control
