@@ -61,6 +61,16 @@ struct OpenOptions {
 
 enum class SyncKind : uint8_t { kData, kAll };
 
+/// What tells one state of a file's content from another: two equal stamps of one path mean that nobody has written
+/// between them. Fields that a back end has no notion of stay 0. A value.
+struct FileStamp {
+  Bytes bytes;
+  int64_t modified_ns = 0;  ///< since the Unix epoch
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+
 /// An open file. Closing waits for its requests. Thread-safe but for submit, which is thread-compatible.
 class File {
  public:
@@ -75,6 +85,11 @@ class File {
   /// Everything written before is on the medium when it completes.
   virtual Result<Completion> sync(SyncKind kind, Deadline deadline) = 0;
   virtual Result<Bytes> size() = 0;
+  /// The size alone where the medium keeps neither times nor inodes; back ends on a file system override it (fstat).
+  virtual Result<FileStamp> stamp() {
+    const Bytes bytes = TOWLINE_TRY(size());
+    return FileStamp{.bytes = bytes};
+  }
   /// What was granted, with the reason when it is not kDirect.
   virtual DataPath path() const = 0;
   virtual std::string_view path_reason() const = 0;
