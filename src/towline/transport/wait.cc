@@ -1,0 +1,26 @@
+#include "towline/transport/wait.h"
+
+#include <algorithm>
+
+namespace towline::transport {
+
+void progress_or_wait(Clock& clock, Transport& transport, uint64_t seen, Deadline deadline) {
+  if (transport.progress() > 0) return;
+  const TransportCaps& caps = transport.caps();
+  const bool poll = !caps.progresses_itself && caps.poll_interval > Nanoseconds::zero();
+  clock.wait(transport.signal(), seen, poll ? std::min(deadline, deadline_after(clock, caps.poll_interval)) : deadline);
+}
+
+Result<void> await(Clock& clock, Transport& transport, const Completion& completion, Deadline deadline) {
+  for (;;) {
+    const uint64_t seen = transport.signal().count();
+    if (completion.phase() == Phase::kDone) return {};
+    if (completion.phase() != Phase::kPending) return completion.error();
+    if (deadline != kNoDeadline && clock.now() >= deadline)
+      return fail(Code::kDeadlineExceeded, "transport '{}': the operation did not complete by its deadline",
+                  transport.caps().name);
+    progress_or_wait(clock, transport, seen, deadline);
+  }
+}
+
+}  // namespace towline::transport
