@@ -25,7 +25,8 @@ find_package(fmt REQUIRED)
 
 add_library(towline_flags INTERFACE)
 target_compile_options(towline_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-align -Wunused -Werror)
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-align -Wunused
+  -Wno-missing-field-initializers -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(towline_flags INTERFACE -Wthread-safety -Wno-gnu-statement-expression)
 endif()

@@ -1,0 +1,98 @@
+#include "towline/transfer/peer_load.h"
+
+#include <algorithm>
+
+#include "towline/transfer/layout.h"
+
+namespace towline::transfer {
+
+PeerLoad::PeerLoad(const Context& context, PeerLoadOptions options, FetchEntry fetch)
+    : context_(context), log_(context.log, "pull"), options_(std::move(options)), fetch_(std::move(fetch)) {
+  if (!fetch_)
+    fetch_ = [this](const control::SourceRef& ref, Deadline deadline) {
+      return context_.metadata.get(ref.source_id, ref.worker_id, deadline);
+    };
+}
+
+Result<void> PeerLoad::available() {
+  if (options_.query.model_name.empty()) return fail(Code::kInvalidArgument, "no model name to pull");
+  return {};
+}
+
+Result<std::vector<control::SourceRef>> PeerLoad::candidates() {
+  const PeerQuery& query = options_.query;
+  std::vector<control::SourceRef> sources = TOWLINE_TRY(context_.metadata.list(
+      {.status = control::SourceStatus::kReady, .model_name = query.model_name, .rank = query.rank},
+      options_.receive.deadline));
+  if (query.worker_id)
+    std::erase_if(sources, [&query](const control::SourceRef& ref) { return ref.worker_id != *query.worker_id; });
+  if (sources.empty())
+    return fail(Code::kNotFound, "model '{}': no replica{} serves rank {} now; `towline ls` shows who serves what",
+                query.model_name, query.worker_id ? fmt::format(" with worker id {}", *query.worker_id) : "",
+                query.rank);
+  if (sources.size() > query.attempts_max) sources.resize(query.attempts_max);
+  return sources;
+}
+
+LoadStrategy::Attempt PeerLoad::attempt() {
+  Result<std::vector<control::SourceRef>> sources = candidates();
+  if (!sources.has_value()) return {std::move(sources).error(), MemoryState::kClean};
+  Attempt last;
+  for (const control::SourceRef& ref : *sources) {
+    last = try_source(ref);
+    if (last.status.has_value()) return last;
+    log_.warning("worker {} could not serve '{}': {}", ref.worker_id, ref.model_name, to_string(last.status.error()));
+    if (owns_memory_) roll_back(), last.state = MemoryState::kClean;
+    // The caller's memory with unknown bytes in it is not ours to give to the next candidate.
+    if (last.state != MemoryState::kClean) return last;
+    const Deadline deadline = options_.receive.deadline;
+    if (deadline != kNoDeadline && context_.clock.now() >= deadline) return last;
+  }
+  return last;
+}
+
+void PeerLoad::roll_back() {
+  if (!owns_memory_) return;
+  context_.manager.release();
+  owns_memory_ = false;
+}
+
+LoadStrategy::Attempt PeerLoad::try_source(const control::SourceRef& ref) {
+  Result<control::WorkerEntry> entry = fetch_(ref, options_.receive.deadline);
+  if (!entry.has_value()) return {std::move(entry).error(), MemoryState::kClean};
+  source_ = std::move(entry).value();
+  if (source_->worker.transport != options_.transport)
+    return {fail(Code::kFailedPrecondition, "worker {} serves over transport '{}', this process uses '{}'",
+                 ref.worker_id, source_->worker.transport, options_.transport),
+            MemoryState::kClean};
+  if (Result<void> prepared = prepare_memory(*source_); !prepared.has_value())
+    return {std::move(prepared).error(), MemoryState::kClean};
+  const ReceiveSource source{source_->worker.transport_metadata, source_->worker.manifest,
+                             fmt::format("worker {}", ref.worker_id)};
+  report_ = context_.manager.receive(source, options_.receive);
+  if (!report_.status.has_value()) return {report_.status, report_.state};
+  if (report_.outcome == Outcome::kEmpty)
+    return {fail(Code::kFailedPrecondition, "worker {} has no tensor that is wanted here", ref.worker_id),
+            MemoryState::kClean};
+  Result<void> adopted = adopt_digests(*source_);
+  return {std::move(adopted), report_.state};
+}
+
+Result<void> PeerLoad::prepare_memory(const control::WorkerEntry& entry) {
+  const bool given = options_.receive.destination != nullptr || !context_.manager.catalogue().empty();
+  if (given) return {};
+  Catalogue catalogue = TOWLINE_TRY(allocate_for(entry.worker.manifest, context_.device, options_.allocate));
+  owns_memory_ = true;
+  return context_.manager.register_tensors(std::move(catalogue));
+}
+
+/// Our copy is what the source published, so its digests are now ours: whoever pulls from us checks against them.
+Result<void> PeerLoad::adopt_digests(const control::WorkerEntry& entry) {
+  if (!owns_memory_) return {};
+  std::vector<LocalTensor> tensors(context_.manager.catalogue().tensors().begin(),
+                                   context_.manager.catalogue().tensors().end());
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].desc.digest = entry.worker.manifest[i].digest;
+  return context_.manager.describe_again(TOWLINE_TRY(Catalogue::build(std::move(tensors))));
+}
+
+}  // namespace towline::transfer

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "towline/control/metadata.h"
+#include "towline/transfer/load_strategy.h"
+#include "towline/transfer/manager.h"
+
+namespace towline::transfer {
+
+/// Which source may serve a pull.
+struct PeerQuery {
+  std::string model_name;
+  Rank rank;
+  std::optional<std::string> worker_id;  ///< only this one
+  size_t attempts_max = 3;               ///< candidates tried (transfer.md 7.8)
+};
+
+/// Where a pull goes and how.
+struct PeerLoadOptions {
+  PeerQuery query;
+  std::string transport;   ///< ours; records of others are passed over
+  ReceiveOptions receive;  ///< its deadline bounds the whole attempt
+  device::AllocateOptions allocate = {.shareable = true, .pinned = true};
+};
+
+/// Pulls a model by name from a replica that serves it: list, fetch the record, make memory for its tensors (or use the
+/// catalogue that is registered already), receive, verify. Leaves the tensors registered with the manager, digests
+/// included, so that this process can serve them in turn.
+///
+/// Without a catalogue of the caller's, memory touched by a failed attempt is dropped and made again, so a further
+/// candidate never sees it; the strategy then ends kClean.
+class PeerLoad final : public LoadStrategy {
+ public:
+  /// Reads a source's full record; the default asks Metadata::get alone. Where a record leaves its manifest to the
+  /// worker's own endpoint, apps pass one that fetches it there.
+  using FetchEntry = std::function<Result<control::WorkerEntry>(const control::SourceRef&, Deadline)>;
+
+  struct Context {
+    Clock& clock;
+    LogSink& log;
+    control::Metadata& metadata;
+    device::Device& device;
+    TransferManager& manager;
+  };
+  PeerLoad(const Context& context, PeerLoadOptions options, FetchEntry fetch = nullptr);
+
+  std::string_view name() const override { return "peer"; }
+  Result<void> available() override;
+  Attempt attempt() override;
+  void roll_back() override;
+
+  /// Of the last attempt.
+  const ReceiveReport& report() const { return report_; }
+  const std::optional<control::WorkerEntry>& source() const { return source_; }
+
+ private:
+  Result<std::vector<control::SourceRef>> candidates();
+  Attempt try_source(const control::SourceRef& ref);
+  Result<void> prepare_memory(const control::WorkerEntry& entry);
+  Result<void> adopt_digests(const control::WorkerEntry& entry);
+
+  Context context_;
+  Logger log_;
+  PeerLoadOptions options_;
+  FetchEntry fetch_;
+  bool owns_memory_ = false;
+  ReceiveReport report_;
+  std::optional<control::WorkerEntry> source_;
+};
+
+}  // namespace towline::transfer

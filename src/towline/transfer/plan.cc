@@ -1,0 +1,49 @@
+#include "towline/transfer/plan.h"
+
+#include <algorithm>
+
+namespace towline::transfer {
+
+PlanLimits limits_for(const transport::TransportCaps& caps, PlanLimits wanted) {
+  const auto capped = [](Bytes value, Bytes limit) { return limit == Bytes(0) ? value : std::min(value, limit); };
+  wanted.chunk_bytes = std::max(Bytes(1), capped(wanted.chunk_bytes, caps.piece_bytes_max));
+  wanted.post_bytes = std::max(wanted.chunk_bytes, capped(wanted.post_bytes, caps.bytes_in_flight_max));
+  if (caps.pieces_per_post_max > 0) wanted.post_pieces = std::min(wanted.post_pieces, caps.pieces_per_post_max);
+  wanted.post_pieces = std::max<uint64_t>(1, wanted.post_pieces);
+  return wanted;
+}
+
+namespace {
+
+/// Adds a piece to the last post, or to a new one when it is full.
+void append(TransferPlan& plan, const transport::Piece& piece, uint32_t pair, const PlanLimits& limits) {
+  const bool fresh = plan.posts.empty() || plan.posts.back().bytes + piece.bytes > limits.post_bytes ||
+                     plan.posts.back().pieces.count >= limits.post_pieces;
+  if (fresh) plan.posts.push_back({{plan.pieces.size(), 0}, Bytes(0)});
+  plan.posts.back().pieces.count += 1;
+  plan.posts.back().bytes += piece.bytes;
+  plan.bytes += piece.bytes;
+  plan.pieces.push_back(piece);
+  plan.pair_of_piece.push_back(pair);
+}
+
+}  // namespace
+
+TransferPlan plan_receive(const Match& match, const tensor::Manifest& source, const Catalogue& local,
+                          const PlanLimits& limits) {
+  TransferPlan plan;
+  for (uint32_t i = 0; i < match.pairs.size(); ++i) {
+    const tensor::TensorDesc& from = source[match.pairs[i].source];
+    const tensor::TensorDesc& to = local.tensors()[match.pairs[i].local].desc;
+    for (Bytes done; done < from.bytes;) {
+      const Bytes bytes = std::min(limits.chunk_bytes, from.bytes - done);
+      append(plan,
+             {.local = to.address + done, .remote = from.address + done, .bytes = bytes, .remote_device = from.device},
+             i, limits);
+      done += bytes;
+    }
+  }
+  return plan;
+}
+
+}  // namespace towline::transfer
