@@ -1,0 +1,9 @@
+#include <nanobind/nanobind.h>
+
+#include "errors.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "Towline's C++ core. Use the package towline; this module is its inside.";
+  module.attr("version") = TOWLINE_VERSION;
+  towline::python::bind_errors(module);
+}
