@@ -1,5 +1,7 @@
 #include "errors.h"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 
 namespace towline::python {
