@@ -1,5 +1,6 @@
 #include "towline/base/bytes.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -27,6 +28,31 @@ std::optional<int> suffix_shift(std::string_view suffix) {
   }
 }
 
+std::string lower_suffix(std::string_view text) {
+  std::string suffix(text);
+  while (!suffix.empty() && suffix.front() == ' ') suffix.erase(suffix.begin());
+  for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return suffix;
+}
+
+/// Exact over the whole range, which a double is not.
+std::optional<Bytes> whole_bytes(std::string_view digits, int shift) {
+  uint64_t value = 0;
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc()) return std::nullopt;
+  const std::optional<uint64_t> bytes = checked_multiply(value, uint64_t{1} << shift);
+  return bytes ? std::optional(Bytes(*bytes)) : std::nullopt;
+}
+
+std::optional<Bytes> decimal_bytes(std::string_view text, int shift) {
+  double value = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value, std::chars_format::fixed);
+  if (error != std::errc() || end != last) return std::nullopt;
+  const double bytes = std::ldexp(value, shift);
+  if (!(bytes < 0x1p53) || std::floor(bytes) != bytes) return std::nullopt;  // above, a double skips whole numbers
+  return Bytes(static_cast<uint64_t>(bytes));
+}
+
 }  // namespace
 
 std::string to_string(Bytes bytes) {
@@ -34,23 +60,18 @@ std::string to_string(Bytes bytes) {
   if (bytes < KiB(1)) return fmt::format("{} B", bytes.count());
   double value = static_cast<double>(bytes.count()) / 1024;
   size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+  while (value >= 1023.995 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
   return std::floor(value) == value ? fmt::format("{:.0f} {}", value, kUnits[unit])
                                     : fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
 std::optional<Bytes> parse_bytes(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  std::string suffix(end, text.data() + text.size());
-  while (!suffix.empty() && suffix.front() == ' ') suffix.erase(suffix.begin());
-  for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const std::optional<int> shift = suffix_shift(suffix);
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  if (digits == 0) return std::nullopt;
+  const size_t number = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::optional<int> shift = suffix_shift(lower_suffix(text.substr(number)));
   if (!shift) return std::nullopt;
-  const double bytes = std::ldexp(value, *shift);
-  if (bytes >= 0x1p63 || std::floor(bytes) != bytes) return std::nullopt;
-  return Bytes(static_cast<uint64_t>(bytes));
+  return number == digits ? whole_bytes(text.substr(0, digits), *shift) : decimal_bytes(text.substr(0, number), *shift);
 }
 
 }  // namespace towline

@@ -29,6 +29,14 @@ struct OptionSpec {
 
 /// Every setting there is, by name. `docs/settings.md` is generated from it.
 std::span<const OptionSpec> option_table();
+/// That page: a row a setting. A test holds the page against it.
+std::string option_table_markdown(std::span<const OptionSpec> table);
+
+/// `--load-mode` and `TOWLINE_LOAD_MODE` of `load_mode`.
+std::string flag_name(std::string_view name);
+std::string environment_name(std::string_view name);
+/// Whether `text` is of the option's kind; the error says what would be.
+Result<void> check_option(const OptionSpec& spec, std::string_view text);
 
 enum class OptionOrigin : uint8_t { kDefault, kFile, kEnvironment, kFlag };
 std::string_view origin_name(OptionOrigin origin);
@@ -41,11 +49,13 @@ class Options {
   /// Sets `name` from one origin; a weaker origin than the present one is checked but has no effect.
   /// Errors: kInvalidArgument - unknown name (the nearest one is named), or a text that is not of the option's kind.
   Result<void> set(std::string_view name, std::string_view text, OptionOrigin origin, std::string where = {});
-  /// Takes TOWLINE_ variables from `environment` (as `extern char** environ`); unknown TOWLINE_ names are errors.
+  /// Takes TOWLINE_ variables from `environment` (as `extern char** environ`); unknown TOWLINE_ names are errors, but
+  /// for those that only tests read (TOWLINE_BIN, TOWLINE_MODULE_PATH, TOWLINE_SEED, TOWLINE_UPDATE_GOLDEN).
   Result<void> set_from_environment(const std::map<std::string, std::string>& environment);
   /// `name = value` lines, `#` comments. `path` is for messages.
   Result<void> set_from_file(std::string_view text, std::string_view path);
 
+  /// The value in its type. A name that is not in the table, or of another kind, is a bug and aborts.
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   uint64_t count(std::string_view name) const;
@@ -61,8 +71,11 @@ class Options {
   std::span<const OptionSpec> table() const { return table_; }
 
  private:
+  std::optional<size_t> find_index(std::string_view name) const;
+  size_t get_index(std::string_view name, OptionKind kind) const;
+
   std::span<const OptionSpec> table_;
-  std::vector<Value> values_;
+  std::vector<Value> values_;  ///< one a row of the table
 };
 
 /// `y yes on true enable 1` and `n no off false disable 0`, any case; anything else is not a bool.
