@@ -16,6 +16,8 @@
 
 namespace towline::transport {
 
+class InMemoryFabric;
+
 /// Limits and speeds: data that the executor plans with, each claim proved by the contract suite.
 struct TransportCaps {
   std::string name;
@@ -98,14 +100,19 @@ class Transport {
   virtual Result<void> remove_peer(PeerId peer, Deadline deadline) = 0;
 
   /// Proves that each piece lies within one registered region on each side. Nothing is sent.
+  /// A piece of no bytes moves nothing and need not lie anywhere. The batch stays as it was proved: later registrations
+  /// and deregistrations do not change it.
   /// Errors: kNotFound - unknown peer; kInvalidArgument - names the first piece outside, with both addresses;
   ///         kUnimplemented - a form not in caps().
   virtual Result<std::unique_ptr<Batch>> prepare(PeerId peer, Direction direction, std::span<const Piece> pieces) = 0;
 
   /// Starts `pieces` of `batch` and returns at once. The operation co-owns our regions until it has settled. kDone of a
-  /// read: every byte is in local memory; of a write: local memory may be reused and the peer sees the bytes.
+  /// read: every byte is in local memory; of a write: local memory may be reused and the peer sees the bytes. A batch
+  /// may be posted again, and dropped, while it is under way; no piece at all is done at once. With a deadline that has
+  /// passed nothing is sent: the completion has failed already.
   /// Errors: kResourceExhausted - queue full or over a limit of caps(), nothing was sent, retry after progress();
-  ///         kUnavailable (scope kEndpoint) - the peer is gone, add it again.
+  ///         kUnavailable (scope kEndpoint) - the peer is gone or was removed, add it again;
+  ///         kInvalidArgument - a batch of another transport, or a range outside it.
   virtual Result<Completion> post(Batch& batch, PieceRange pieces, const PostOptions& options) = 0;
 
   /// Moves operations on, never blocks; how many completed. More may be due.
@@ -122,6 +129,10 @@ struct TransportContext {
   std::string name;
   Clock& clock;
   LogSink& log;
+  /// Where `in_memory` agents find each other; null: that transport is unavailable.
+  InMemoryFabric* fabric = nullptr;
+  /// Looked in first for the modules of back ends; empty: only beside the program and its libraries.
+  std::string module_directory = {};
 };
 
 struct TransportEntry {
