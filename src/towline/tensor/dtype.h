@@ -9,7 +9,7 @@
 
 namespace towline::tensor {
 
-/// Every element type of safetensors 0.7 and of torch. The order is the code on our wire: append only.
+/// Every element type of safetensors 0.8 and of torch 2. The order is the code on our wire: append only.
 enum class Dtype : uint8_t {
   kBool,
   kU8,
@@ -46,9 +46,23 @@ enum class Dtype : uint8_t {
   kQInt32,
   kQUInt4x2,
   kQUInt2x4,
+  kI3,
+  kI5,
+  kI6,
+  kI7,
+  kU3,
+  kU5,
+  kU6,
+  kU7,
+  kBits1x8,
+  kBits2x4,
+  kBits4x2,
+  kBits8,
+  kBits16,
 };
 
-/// One row of the dtype table.
+/// One row of the dtype table. `bits` counts logical elements: torch packs two of `float4_e2m1fn_x2` into what it
+/// counts as one.
 struct DtypeInfo {
   Dtype dtype;
   std::string_view name;         ///< ours: `bf16`
@@ -62,7 +76,7 @@ const DtypeInfo& info(Dtype dtype);
 std::string_view name(Dtype dtype);
 
 std::optional<Dtype> dtype_from_safetensors(std::string_view text);
-/// Takes `torch.bfloat16`, `bfloat16` and our own name.
+/// Takes `torch.bfloat16`, `bfloat16`, torch's short names (`float`, `half`, ...) and our own name. Exact case.
 std::optional<Dtype> dtype_from_text(std::string_view text);
 /// `torch.bfloat16`: the string that peers compare; our own name where torch has none.
 std::string_view torch_text(Dtype dtype);
