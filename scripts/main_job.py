@@ -152,7 +152,7 @@ def table(model: str, rows: list[dict[str, Any]], memcpy_bytes_per_s: float) -> 
 def by_hand(binaries: pathlib.Path, checkpoint: pathlib.Path) -> str:
     return f"""The same by hand, a terminal each:
   export PATH={binaries}:$PATH
-  towlined --listen 127.0.0.1:8001
+  towlined --store memory:
   towline serve {checkpoint} --model m --worker-id replica-1
   towline pull m --from replica-1 --serve --worker-id replica-2
   towline pull m --from replica-2 --serve --worker-id replica-3
@@ -183,7 +183,7 @@ def model_name(checkpoint: pathlib.Path) -> str:
 
 
 def run(options: argparse.Namespace, fleet: Fleet) -> int:
-    server = fleet.start("towlined", ["towlined", "--listen", "127.0.0.1:0"])["address"]
+    server = fleet.start("towlined", ["towlined", "--listen", "127.0.0.1:0", "--store", "memory:"])["address"]
     say(f"metadata server at {server}")
     if options.checkpoint:
         jobs = [(model_name(options.checkpoint), options.checkpoint)]

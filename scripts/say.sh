@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts: how they speak. All of it goes to standard error; results go to standard output.
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
