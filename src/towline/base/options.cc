@@ -81,11 +81,32 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 struct DurationUnit {
   std::string_view suffix;
-  double nanoseconds;
+  uint64_t nanoseconds;
 };
-constexpr std::array kDurationUnits = {DurationUnit{"", 1e9},     DurationUnit{"ns", 1},    DurationUnit{"us", 1e3},
-                                       DurationUnit{"ms", 1e6},   DurationUnit{"s", 1e9},   DurationUnit{"m", 60e9},
-                                       DurationUnit{"min", 60e9}, DurationUnit{"h", 3600e9}};
+constexpr uint64_t kSecond = 1000000000;
+constexpr std::array kDurationUnits = {DurationUnit{"", kSecond},         DurationUnit{"ns", 1},
+                                       DurationUnit{"us", 1000},          DurationUnit{"ms", 1000000},
+                                       DurationUnit{"s", kSecond},        DurationUnit{"m", 60 * kSecond},
+                                       DurationUnit{"min", 60 * kSecond}, DurationUnit{"h", 3600 * kSecond}};
+
+/// Exact over the whole range, which a double is not.
+std::optional<Nanoseconds> whole_duration(std::string_view digits, uint64_t unit_ns) {
+  const std::optional<uint64_t> value = parse_count(digits);
+  const std::optional<uint64_t> ns = value ? checked_multiply(*value, unit_ns) : std::nullopt;
+  if (!ns || *ns > static_cast<uint64_t>(Nanoseconds::max().count())) return std::nullopt;
+  return Nanoseconds(static_cast<int64_t>(*ns));
+}
+
+/// To the nearest nanosecond.
+std::optional<Nanoseconds> decimal_duration(std::string_view text, uint64_t unit_ns) {
+  double value = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value, std::chars_format::fixed);
+  if (error != std::errc() || end != last) return std::nullopt;
+  const double ns = std::round(value * static_cast<double>(unit_ns));
+  if (!(ns < 0x1p63)) return std::nullopt;
+  return Nanoseconds(static_cast<int64_t>(ns));
+}
 
 std::string near_hint(std::string_view name, std::span<const std::string_view> candidates) {
   const auto near = nearest(name, candidates);
@@ -220,17 +241,15 @@ std::optional<bool> parse_bool(std::string_view text) {
 std::optional<Nanoseconds> parse_duration(std::string_view text) {
   const std::string lower = to_lower(text);
   if (lower == "never") return Nanoseconds::max();
-  if (lower.empty() || std::isdigit(static_cast<unsigned char>(lower[0])) == 0) return std::nullopt;
-  double value = 0;
-  const char* last = lower.data() + lower.size();
-  const auto [end, error] = std::from_chars(lower.data(), last, value, std::chars_format::fixed);
-  if (error != std::errc()) return std::nullopt;
-  const std::string_view suffix = trim(std::string_view(end, static_cast<size_t>(last - end)));
+  const std::string_view all = lower;
+  const size_t digits = std::min(all.find_first_not_of("0123456789"), all.size());
+  const size_t number = std::min(all.find_first_not_of("0123456789."), all.size());
+  const std::string_view suffix = trim(all.substr(number));
+  if (digits == 0) return std::nullopt;
   for (const DurationUnit& unit : kDurationUnits) {
     if (unit.suffix != suffix) continue;
-    const double nanoseconds = std::round(value * unit.nanoseconds);
-    if (!(nanoseconds < 0x1p63)) return std::nullopt;
-    return Nanoseconds(static_cast<int64_t>(nanoseconds));
+    return number == digits ? whole_duration(all.substr(0, digits), unit.nanoseconds)
+                            : decimal_duration(all.substr(0, number), unit.nanoseconds);
   }
   return std::nullopt;
 }
