@@ -54,11 +54,11 @@ Result<void> BatchRunner::drive(const TransferPlan& plan, transport::Batch& batc
   return {};
 }
 
-RunFailure BatchRunner::abandon(Error error) {
+RunFailure BatchRunner::abandon(Error error, Nanoseconds settle_grace) {
   RunFailure failure{.error = std::move(error), .posted = next_post_ > 0, .unsettled = {}, .posts_done = 0};
   failure.posts_done = next_post_ - flying_.size();
   for (Flight& flight : flying_) flight.completion.cancel();
-  const Deadline grace = deadline_after(clock_, kSettleGrace);
+  const Deadline grace = deadline_after(clock_, settle_grace);
   for (Flight& flight : flying_) {
     while (!flight.completion.settled() && clock_.now() < grace) {
       const uint64_t seen = transport_.signal().count();
@@ -76,7 +76,7 @@ std::optional<RunFailure> BatchRunner::run(const TransferPlan& plan, transport::
   flying_bytes_ = Bytes(0);
   Result<void> result = drive(plan, batch, options, on_done);
   if (result.has_value()) return std::nullopt;
-  return abandon(std::move(result).error());
+  return abandon(std::move(result).error(), options.settle_grace);
 }
 
 }  // namespace towline::transfer

@@ -13,6 +13,7 @@ struct RunOptions {
   Bytes window_bytes = MiB(64);  ///< posted and not yet known to be done; the transport's own limits hold beside it
   Deadline deadline = kNoDeadline;
   int priority = 0;
+  Nanoseconds settle_grace = std::chrono::seconds(2);  ///< given to what is cancelled, to end
 };
 
 /// What is left of a run that failed.
@@ -28,15 +29,13 @@ struct RunFailure {
 /// from it ends the run. The batch holds the plan's pieces, in their order. Owner thread: the one that may call
 /// progress().
 ///
-/// On the deadline or the first failure all that is under way is cancelled, and given `kSettleGrace` to end.
+/// On the deadline or the first failure all that is under way is cancelled, and given the settle grace to end.
 class BatchRunner {
  public:
   BatchRunner(Clock& clock, transport::Transport& transport) : clock_(clock), transport_(transport) {}
 
   std::optional<RunFailure> run(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options,
                                 const std::function<Result<void>(size_t post)>& on_done);
-
-  static constexpr Nanoseconds kSettleGrace = std::chrono::seconds(2);
 
  private:
   struct Flight {
@@ -47,7 +46,7 @@ class BatchRunner {
   Result<bool> retire(const TransferPlan& plan, const std::function<Result<void>(size_t post)>& on_done);
   Result<void> drive(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options,
                      const std::function<Result<void>(size_t post)>& on_done);
-  RunFailure abandon(Error error);
+  RunFailure abandon(Error error, Nanoseconds settle_grace);
 
   Clock& clock_;
   transport::Transport& transport_;

@@ -252,10 +252,12 @@ Result<void> TransferManager::move(const ReceiveSource& source, const ReceiveOpt
   report.state = MemoryState::kDirty;
   Delivery delivery(plan, attempt.match, source.tensors, attempt.local, verifier, options.on_progress);
   const TimePoint wire_start = clock_.now();
-  std::optional<RunFailure> failure =
-      BatchRunner(clock_, transport_)
-          .run(plan, *batch, {.window_bytes = options.window_bytes, .deadline = options.deadline},
-               [&delivery](size_t post) { return delivery.post_done(post); });
+  std::optional<RunFailure> failure = BatchRunner(clock_, transport_)
+                                          .run(plan, *batch,
+                                               {.window_bytes = options.window_bytes,
+                                                .deadline = options.deadline,
+                                                .settle_grace = options.settle_grace},
+                                               [&delivery](size_t post) { return delivery.post_done(post); });
   report.wire = clock_.now() - wire_start;
   if (!failure) return {};
   if (!failure->posted) report.state = MemoryState::kClean;

@@ -42,6 +42,7 @@ struct ReceiveOptions {
   std::function<void()> on_transfer_start;  ///< right before the first post; never when nothing is posted
   std::function<void(const Progress&)> on_progress;  ///< after each post that ended, on the calling thread
   Bytes window_bytes = MiB(64);
+  Nanoseconds settle_grace = std::chrono::seconds(2);  ///< after a failure, before what may still land is quarantined
   PlanLimits plan;
 };
 

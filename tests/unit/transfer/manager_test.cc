@@ -179,14 +179,15 @@ TEST_F(ManagerReceive, FailsCleanOnStaleMetadata) {
 class ManagerDeadline : public ManagerReceive {};
 
 TEST_F(ManagerDeadline, QuarantinesWhatMayStillLandAndKeepsItsMemory) {
-  Replica late(*clock_, fabric_, "late", {.own_task = true, .landing_delay = std::chrono::seconds(4)});
+  Replica late(*clock_, fabric_, "late", {.own_task = true, .landing_delay = milliseconds(400)});
   a_.hold(kModel, 12);
   late.want(kModel);
   const Blob metadata = a_.manager->metadata();
   const tensor::Manifest manifest = a_.manager->manifest();
   const transport::PeerId peer = late.manager->add_peer(metadata, kNoDeadline).value();
   const ReceiveReport report =
-      late.manager->receive({peer, manifest, "worker a"}, {.deadline = deadline_after(*clock_, milliseconds(100))});
+      late.manager->receive({peer, manifest, "worker a"},
+                            {.deadline = deadline_after(*clock_, milliseconds(50)), .settle_grace = milliseconds(50)});
   ASSERT_FALSE(report.status.has_value());
   EXPECT_EQ(report.status.error().code, Code::kDeadlineExceeded);
   EXPECT_EQ(report.state, MemoryState::kDirty);
