@@ -1,0 +1,140 @@
+#include "command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <sstream>
+
+namespace towline::cli {
+namespace {
+
+constexpr std::string_view kVersion = TOWLINE_VERSION;
+
+std::string flag_of(std::string_view setting) {
+  std::string flag(setting);
+  for (char& c : flag)
+    if (c == '_' || c == '.') c = '-';
+  return flag;
+}
+
+const OptionSpec& setting_spec(std::string_view name) {
+  for (const OptionSpec& spec : option_table())
+    if (spec.name == name) return spec;
+  TOWLINE_CHECK(false, name);
+  return option_table().front();
+}
+
+/// Builds the CLI11 parser from the verb table and gathers what it finds.
+class Parser {
+ public:
+  explicit Parser(std::span<const VerbSpec* const> verbs)
+      : app_("Moves model weights between replicas, verified, at the speed of the machine.", "towline") {
+    app_.require_subcommand(1);
+    app_.set_version_flag("-V,--version", std::string("towline ") + std::string(kVersion));
+    app_.get_formatter()->column_width(34);
+    for (const VerbSpec* verb : verbs) add_verb(*verb);
+  }
+
+  Result<Command> parse(int argc, const char* const* argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return ended(error);
+    }
+    for (const auto& [subcommand, verb] : verbs_)
+      if (subcommand->parsed()) gather(*subcommand, *verb);
+    return std::move(command_);
+  }
+
+ private:
+  Result<Command> ended(const CLI::ParseError& error) {
+    std::ostringstream out, errors;
+    if (app_.exit(error, out, errors) == 0) {
+      command_.text = out.str();
+      return std::move(command_);
+    }
+    return fail(Code::kInvalidArgument, "{}; see `towline{} --help`", error.what(), used_verb());
+  }
+
+  std::string used_verb() const {
+    for (const auto& [subcommand, verb] : verbs_)
+      if (subcommand->parsed()) return " " + std::string(verb->name);
+    return "";
+  }
+
+  void add_verb(const VerbSpec& verb) {
+    CLI::App* subcommand = app_.add_subcommand(std::string(verb.name), std::string(verb.help));
+    verbs_.emplace_back(subcommand, &verb);
+    for (const PositionalSpec& positional : verb.positionals) {
+      CLI::Option* option =
+          subcommand->add_option(std::string(positional.name), storage(), std::string(positional.help));
+      option->required(positional.required)->expected(1)->type_name("");
+    }
+    for (const FlagSpec& flag : verb.flags) add_flag(*subcommand, "--" + std::string(flag.name), flag);
+    for (const std::string_view name : verb.settings) {
+      const OptionSpec& spec = setting_spec(name);
+      add_flag(*subcommand, "--" + flag_of(name), {spec.name, "VALUE", spec.help});
+    }
+    add_common(*subcommand);
+  }
+
+  void add_flag(CLI::App& subcommand, const std::string& name, const FlagSpec& flag) {
+    if (flag.placeholder.empty()) {
+      subcommand.add_flag(name)->description(std::string(flag.help));
+      return;
+    }
+    CLI::Option* option = subcommand.add_option(name, storage(), std::string(flag.help));
+    option->type_name(std::string(flag.placeholder))->allow_extra_args(false);
+    if (flag.repeatable) option->take_all();
+    else option->take_last();
+  }
+
+  void add_common(CLI::App& subcommand) {
+    subcommand.add_flag("--json")->description("print one JSON document");
+    for (const std::string_view name : {"config", "log_level", "log_format"})
+      add_flag(subcommand, "--" + flag_of(name), {name, "VALUE", setting_spec(name).help});
+    subcommand.add_flag("-v")->description("more log lines");
+    subcommand.add_flag("-q")->description("fewer log lines");
+  }
+
+  std::vector<std::string>& storage() {
+    values_.push_back(std::make_unique<std::vector<std::string>>());
+    return *values_.back();
+  }
+
+  void gather(const CLI::App& subcommand, const VerbSpec& verb) {
+    command_.verb = &verb;
+    command_.json = subcommand.count("--json") > 0;
+    command_.verbosity = static_cast<int>(subcommand.count("-v")) - static_cast<int>(subcommand.count("-q"));
+    for (const PositionalSpec& positional : verb.positionals) take(subcommand, positional.name, positional.name);
+    for (const FlagSpec& flag : verb.flags) {
+      const std::string name = "--" + std::string(flag.name);
+      if (flag.placeholder.empty() && subcommand.count(name) > 0) command_.arguments.add(std::string(flag.name), "");
+      if (!flag.placeholder.empty()) take(subcommand, name, flag.name);
+    }
+    for (const std::string_view name : verb.settings) take_setting(subcommand, name);
+    for (const std::string_view name : {"config", "log_level", "log_format"}) take_setting(subcommand, name);
+  }
+
+  void take(const CLI::App& subcommand, std::string_view option, std::string_view name) {
+    for (const std::string& value : subcommand.get_option(std::string(option))->results())
+      command_.arguments.add(std::string(name), value);
+  }
+
+  void take_setting(const CLI::App& subcommand, std::string_view name) {
+    const auto results = subcommand.get_option("--" + flag_of(name))->results();
+    if (!results.empty()) command_.settings[std::string(name)] = results.back();
+  }
+
+  CLI::App app_;
+  std::vector<std::pair<CLI::App*, const VerbSpec*>> verbs_;
+  std::vector<std::unique_ptr<std::vector<std::string>>> values_;
+  Command command_;
+};
+
+}  // namespace
+
+Result<Command> parse_command_line(std::span<const VerbSpec* const> verbs, int argc, const char* const* argv) {
+  return Parser(verbs).parse(argc, argv);
+}
+
+}  // namespace towline::cli
