@@ -28,12 +28,12 @@ struct DeviceCaps {
 };
 
 struct AllocateOptions {
-  bool shareable = false;      ///< from a segment that the same-host transport can map into the peer
-  bool pinned = false;         ///< faulted in now, and locked where the limits allow
+  bool shareable = false;  ///< from a segment that the same-host transport can map into the peer, where caps() has it
+  bool pinned = false;     ///< faulted in now, and locked where the limits allow
   Bytes alignment = Bytes(0);  ///< 0: the device's granularity. A power of two.
 };
 
-/// One driver allocation as an address-range query reports it.
+/// One driver allocation as an address-range query reports it: in whole granules, so it may reach beyond its region.
 struct Allocation {
   Address base;
   Bytes bytes;
@@ -54,9 +54,12 @@ class Event {
 
 /// Operations in order. Different streams of one device run side by side. Thread-safe.
 ///
-/// After an operation failed the stream is broken: the rest fail with the same error (scope kDevice) until it is
-/// dropped, as on an accelerator. The destructor waits for what is enqueued; an Await that nobody will satisfy is
-/// failed with kCancelled.
+/// After an operation failed the stream is broken: the rest, and every call, fail with the same error (scope kDevice)
+/// until it is dropped, as on an accelerator. A cancelled operation counts as failed, and so does a wait for an event
+/// that failed.
+///
+/// The destructor waits for what is enqueued, events of other streams included (up to a limit). An Await whose signal
+/// has not come when its turn does is failed with kCancelled: who would notify may be waiting for this destructor.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -65,13 +68,14 @@ class Stream {
   ///         kUnimplemented - not in caps().native_ops; kResourceExhausted - queue full, nothing was enqueued.
   virtual Result<Completion> enqueue(const DeviceOp& op) = 0;
   virtual Result<Event> record() = 0;
-  /// Later operations wait for `event`, also one of another stream.
+  /// Later operations wait for `event`, also one of another stream. Errors of both: kResourceExhausted.
   virtual Result<void> wait(const Event& event) = 0;
-  /// Until all that is enqueued has completed, or kDeadlineExceeded (the work goes on).
+  /// Until all that is enqueued has completed, or kDeadlineExceeded (the work goes on; at once when it has passed).
   virtual Result<void> synchronize(Deadline deadline) = 0;
 };
 
-/// A range of addresses without memory behind it. The destructor unmaps and releases. Thread-compatible.
+/// A range of addresses without memory behind it. The destructor releases them; what a region still holds stays mapped,
+/// and the range reserved, until the last of those lets go. Thread-compatible.
 class Reservation {
  public:
   virtual ~Reservation() = default;
@@ -96,7 +100,8 @@ class Device {
   /// The allocation or mapping that holds `address`. Exactly one driver query.
   /// Errors: kNotFound - no memory of this device.
   virtual Result<Allocation> get_allocation(Address address) = 0;
-  /// Errors: kUnimplemented when caps().virtual_memory is false.
+  /// `bytes` is rounded up to the granularity. Errors: kInvalidArgument - 0 bytes; kUnimplemented when
+  /// caps().virtual_memory is false; kResourceExhausted - no addresses left.
   virtual Result<std::unique_ptr<Reservation>> reserve(Bytes bytes) = 0;
   /// A new stream, or a foreign handle wrapped (kUnimplemented where streams are software).
   virtual Result<std::unique_ptr<Stream>> open_stream(std::optional<uint64_t> raw) = 0;
