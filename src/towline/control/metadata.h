@@ -37,14 +37,28 @@ struct SourceIdentity {
   friend bool operator==(const SourceIdentity&, const SourceIdentity&) = default;
 };
 
+/// The step of training that the weights are from: extra parameter `training_step`, when that is a decimal number.
+std::optional<uint64_t> training_step(const SourceIdentity& identity);
+
 enum class SourceStatus : uint8_t { kUnknown = 0, kInitializing = 1, kReady = 2, kStale = 3 };
 std::string_view status_name(SourceStatus status);
+
+/// What a worker of file-backed caches says instead of tensors (transfer.md 7.9).
+struct ArtifactSource {
+  std::string artifact_id;
+  Bytes total;
+  uint32_t file_count = 0;
+  uint32_t chunk_count = 0;
+  uint32_t node_rank = 0;
+};
 
 /// One worker as it publishes itself. `manifest` carries shapes and digests when the publisher is ours: they travel in
 /// our own bytes field (docs/formats/manifest.md) beside the plain descriptors that other clients read.
 struct WorkerRecord {
   Rank rank;
-  std::string transport;    ///< which back end `transport_metadata` belongs to: `ucx`
+  /// Which back end `transport_metadata` belongs to: `ucx`. Travels in our bytes field: clients that have none are NIXL
+  /// agents, `nixl`.
+  std::string transport;
   Blob transport_metadata;  ///< Transport::export_metadata() (wire name: nixl_metadata)
   tensor::Manifest manifest;
   SourceStatus status = SourceStatus::kUnknown;
@@ -53,6 +67,10 @@ struct WorkerRecord {
   std::string agent_name;
   std::string worker_grpc_endpoint;  ///< where GetTensorManifest is answered; empty: the manifest is in this record
   std::string accelerator;
+  std::optional<ArtifactSource> artifact;  ///< then `manifest` is empty
+  /// What only other clients use, kept so that they read back what they wrote.
+  std::string transfer_engine_session_id;  ///< instead of `transport_metadata`
+  Blob unknown_fields;                     ///< of the wire message, as they came
 };
 
 struct SourceRef {
@@ -62,14 +80,16 @@ struct SourceRef {
   Rank rank;
   std::string accelerator;
   int64_t updated_at_ms = 0;
+  std::optional<uint64_t> training_step;
 };
 
 struct SourceFilter {
-  std::optional<SourceIdentity> identity;
+  std::optional<SourceIdentity> identity;  ///< by its source id; ignored when it has no model name
   std::optional<SourceStatus> status;
   std::optional<std::string> model_name;
   std::optional<Rank> rank;
   std::optional<int64_t> updated_at_ms_min;
+  std::optional<uint64_t> training_step_min;  ///< leaves out sources without a step
   std::optional<uint32_t> limit;
 };
 
@@ -95,7 +115,7 @@ class Metadata {
                                           const std::string& worker_id, Deadline deadline) = 0;
   /// Newest first. A filter of kReady leaves out workers whose heartbeat is overdue.
   virtual Result<std::vector<SourceRef>> list(const SourceFilter& filter, Deadline deadline) = 0;
-  /// Errors: kNotFound.
+  /// Errors: kNotFound; kDataLoss - the record is damaged.
   virtual Result<WorkerEntry> get(const std::string& source_id, const std::string& worker_id, Deadline deadline) = 0;
   /// The heartbeat. Errors: kNotFound - the server lost the record or never had it: publish again.
   virtual Result<void> update_status(const std::string& source_id, const std::string& worker_id, Rank rank,

@@ -21,6 +21,8 @@ using Revision = uint64_t;      ///< grows with every commit of a store; the fen
 inline constexpr size_t kKeyBytesMax = 4096;
 inline constexpr size_t kValueBytesMax = 128u << 20;
 inline constexpr size_t kPageRecordsMax = 1000;
+inline constexpr size_t kPageBytesMax = 64u << 20;  ///< of values; a page ends with the record that reaches it
+inline constexpr size_t kCommitRecordsMax = 1000;   ///< conditions and writes of one commit, each
 
 struct Record {
   Key key;
@@ -47,10 +49,15 @@ struct Write {
 class Store {
  public:
   virtual ~Store() = default;
+  /// Errors of all: kInvalidArgument - a key or token that cannot be; kUnavailable; kDeadlineExceeded.
   virtual Result<std::optional<Record>> find(const Key& key, Deadline deadline) = 0;
+  /// An empty prefix lists everything. Records that come or go between two pages may be seen or not; no other is
+  /// missed.
   virtual Result<RecordPage> list(const KeyPrefix& prefix, const PageToken& token, Deadline deadline) = 0;
-  /// All or none. Returns the revision that every written record now has.
-  /// Errors: kAborted - a condition failed, names the key; kInvalidArgument - a key twice, or over a limit.
+  /// All or none. Returns the revision that every written record now has; without writes, checks the conditions and
+  /// returns the store's latest. A record whose time to live is over is no record.
+  /// Errors: kAborted - a condition failed, names the key; kInvalidArgument - a key twice, a time to live that is not
+  /// positive, or over a limit. After kUnavailable and kDeadlineExceeded it may have been carried out: read again.
   virtual Result<Revision> commit(std::span<const Condition> conditions, std::span<const Write> writes,
                                   Deadline deadline) = 0;
 };
