@@ -1,0 +1,189 @@
+#include "towline/control/client.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <p2p.grpc.pb.h>
+
+#include <algorithm>
+
+#include "towline/control/internal/endpoint.h"
+#include "towline/control/internal/wire.h"
+
+namespace towline::control {
+namespace {
+
+namespace wire = model_express::p2p;
+
+constexpr Nanoseconds kManifestTimeout = std::chrono::seconds(5);  // transfer.md 7.4
+
+void drop_line(gpr_log_func_args*) {}
+
+std::shared_ptr<grpc::Channel> open_channel(const std::string& target) {
+  gpr_set_log_function(&drop_line);  // gRPC's lines on stderr: what went wrong comes back as an Error
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(internal::kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(internal::kMessageBytesMax);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // peers and server are in the fleet's own network
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no memory of another channel's failed connection
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+/// Of one call: the earlier of the caller's deadline and `timeout` from now.
+gpr_timespec call_deadline(const Clock& clock, Deadline deadline, Nanoseconds timeout) {
+  const Nanoseconds left = deadline == kNoDeadline ? timeout : std::min(timeout, deadline - clock.now());
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+}
+
+bool may_try_again(const Error& error) {
+  return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded;
+}
+
+/// gRPC's status as ours. `who` is `metadata server at HOST:PORT`, `hint` the next step when nobody is there.
+Error error_of(const grpc::Status& status, std::string_view who, std::string_view hint) {
+  const auto code = static_cast<Code>(status.error_code());
+  const std::string& message = status.error_message();
+  if (code == Code::kUnavailable && message.find("Connection refused") != std::string::npos) {
+    return fail(code, Scope::kEndpoint, "{}: connection refused; {}", who, hint);
+  }
+  if (code == Code::kUnavailable) return fail(code, Scope::kEndpoint, "{}: unavailable: {}; {}", who, message, hint);
+  if (code == Code::kDeadlineExceeded) return fail(code, Scope::kEndpoint, "{}: no answer in time", who);
+  return fail(code, "{}: {}", who, message);
+}
+
+class MetadataClient final : public Metadata {
+ public:
+  MetadataClient(ClientOptions options, Clock& clock, LogSink& log)
+      : options_(std::move(options)),
+        clock_(clock),
+        log_(log, "client"),
+        stub_(wire::P2pService::NewStub(open_channel(options_.server))),
+        who_(fmt::format("metadata server at {}", options_.server)),
+        hint_(fmt::format("start one with `towlined --listen {}`", options_.server)) {}
+
+  Result<PublishedSource> publish(const SourceIdentity& identity, const WorkerRecord& worker,
+                                  const std::string& worker_id, Deadline deadline) override {
+    wire::PublishMetadataRequest request;
+    internal::write_identity(identity, *request.mutable_identity());
+    TOWLINE_TRY(internal::write_worker(worker, *request.mutable_worker()));
+    request.set_worker_id(worker_id);
+    TOWLINE_TRY(check_size(request, worker));
+    const auto reply = TOWLINE_TRY(publish_with_tries(request, deadline));
+    if (!reply.success()) return fail(Code::kInvalidArgument, "{}: refused: {}", who_, reply.message());
+    return PublishedSource{reply.mx_source_id(), reply.worker_id()};
+  }
+
+  Result<std::vector<SourceRef>> list(const SourceFilter& filter, Deadline deadline) override {
+    wire::ListSourcesRequest request;
+    internal::write_filter(filter, request);
+    const auto reply =
+        TOWLINE_TRY(call<wire::ListSourcesResponse>(&wire::P2pService::Stub::ListSources, request, deadline));
+    std::vector<SourceRef> refs;
+    for (const auto& message : reply.instances()) refs.push_back(internal::read_ref(message));
+    return refs;
+  }
+
+  Result<WorkerEntry> get(const std::string& source_id, const std::string& worker_id, Deadline deadline) override {
+    wire::GetMetadataRequest request;
+    request.set_mx_source_id(source_id);
+    request.set_worker_id(worker_id);
+    const auto reply =
+        TOWLINE_TRY(call<wire::GetMetadataResponse>(&wire::P2pService::Stub::GetMetadata, request, deadline));
+    if (!reply.found()) {
+      return fail(Code::kNotFound, "{}: source '{}', worker '{}': not published there", who_, source_id, worker_id);
+    }
+    return WorkerEntry {
+      internal::read_identity(reply.identity()), TOWLINE_TRY(internal::read_worker(reply.worker()))
+      , reply.mx_source_id(), reply.worker_id()
+    };
+  }
+
+  Result<void> update_status(const std::string& source_id, const std::string& worker_id, Rank rank, SourceStatus status,
+                             Deadline deadline) override {
+    wire::UpdateStatusRequest request;
+    request.set_mx_source_id(source_id);
+    request.set_worker_id(worker_id);
+    request.set_worker_rank(rank.value());
+    request.set_status(static_cast<wire::SourceStatus>(status));
+    const auto reply =
+        TOWLINE_TRY(call<wire::UpdateStatusResponse>(&wire::P2pService::Stub::UpdateStatus, request, deadline));
+    if (!reply.success()) return fail(Code::kNotFound, "{}: {}", who_, reply.message());
+    return {};
+  }
+
+ private:
+  template <typename Request, typename Response>
+  using Method = grpc::Status (wire::P2pService::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+  Result<void> check_size(const wire::PublishMetadataRequest& request, const WorkerRecord& worker) const {
+    if (request.ByteSizeLong() <= static_cast<size_t>(internal::kMessageBytesMax)) return {};
+    return fail(Code::kResourceExhausted, "{}: a record of {} tensors takes {} bytes, a message holds {}", who_,
+                worker.manifest.size(), request.ByteSizeLong(), internal::kMessageBytesMax);
+  }
+
+  template <typename Response, typename Request>
+  Result<Response> call(Method<Request, Response> method, const Request& request, Deadline deadline) {
+    if (deadline != kNoDeadline && clock_.now() >= deadline) {
+      return fail(Code::kDeadlineExceeded, "{}: the deadline has passed", who_);
+    }
+    grpc::ClientContext context;
+    context.set_deadline(call_deadline(clock_, deadline, options_.rpc_timeout));
+    if (!options_.bearer_token.empty()) context.AddMetadata("authorization", "Bearer " + options_.bearer_token);
+    Response response;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    if (!status.ok()) return error_of(status, who_, hint_);
+    return response;
+  }
+
+  Result<wire::PublishMetadataResponse> publish_with_tries(const wire::PublishMetadataRequest& request,
+                                                           Deadline deadline) {
+    Nanoseconds pause = options_.publish_backoff;
+    for (int tries_left = options_.publish_tries;; pause *= 2) {
+      auto reply = call<wire::PublishMetadataResponse>(&wire::P2pService::Stub::PublishMetadata, request, deadline);
+      const bool again = !reply && may_try_again(reply.error()) && --tries_left > 0;
+      const Deadline next = deadline_after(clock_, pause);
+      if (!again || next >= deadline) return reply;
+      log_.debug("publish: {}; again in {} ms", reply.error().message, pause.count() / 1'000'000);
+      sleep_until(clock_, next);
+    }
+  }
+
+  const ClientOptions options_;
+  Clock& clock_;
+  Logger log_;
+  std::unique_ptr<wire::P2pService::Stub> stub_;
+  const std::string who_;
+  const std::string hint_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Metadata>> open_metadata_client(ClientOptions options, Clock& clock, LogSink& log) {
+  TOWLINE_TRY(internal::parse_endpoint(options.server, "metadata server"));
+  return std::make_unique<MetadataClient>(std::move(options), clock, log);
+}
+
+Result<WorkerManifest> fetch_manifest(const std::string& endpoint, const ManifestQuery& query, Clock& clock,
+                                      Deadline deadline) {
+  TOWLINE_TRY(internal::parse_endpoint(endpoint, "worker"));
+  const std::string who = fmt::format("worker at {}", endpoint);
+  if (deadline != kNoDeadline && clock.now() >= deadline) {
+    return fail(Code::kDeadlineExceeded, "{}: the deadline has passed", who);
+  }
+  const auto stub = wire::WorkerService::NewStub(open_channel(endpoint));
+  grpc::ClientContext context;
+  context.set_deadline(call_deadline(clock, deadline, kManifestTimeout));
+  wire::GetTensorManifestRequest request;
+  request.set_mx_source_id(query.source_id);
+  if (query.worker_id) request.set_worker_id(*query.worker_id);
+  wire::GetTensorManifestResponse response;
+  const grpc::Status status = stub->GetTensorManifest(&context, request, &response);
+  if (!status.ok()) return error_of(status, who, "it is gone; list the sources again");
+  auto manifest = TOWLINE_TRY(internal::read_manifest(response));
+  TOWLINE_TRY(check_reply(query, manifest));
+  return manifest;
+}
+
+}  // namespace towline::control

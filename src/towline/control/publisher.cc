@@ -1,0 +1,165 @@
+#include "towline/control/publisher.h"
+
+#include <algorithm>
+#include <stop_token>
+#include <utility>
+
+namespace towline::control {
+
+Publisher::Publisher(Metadata& metadata, Clock& clock, LogSink& log, SourceIdentity identity, std::string worker_id,
+                     PublisherHooks hooks, PublisherOptions options)
+    : metadata_(metadata),
+      clock_(clock),
+      log_(log, "publisher"),
+      identity_(std::move(identity)),
+      worker_id_(std::move(worker_id)),
+      hooks_(std::move(hooks)),
+      options_(options) {
+  TOWLINE_CHECK(hooks_.record);
+}
+
+Publisher::~Publisher() { stop(); }
+
+void Publisher::start() {
+  give_up_at_ = deadline_after(clock_, options_.publish_timeout);
+  task_ = clock_.spawn("publisher", [this](std::stop_token stop) { run(std::move(stop)); });
+}
+
+void Publisher::stop() {
+  task_.request_stop();
+  task_.join();
+  if (std::exchange(finished_, true)) return;
+  if (ready_sent_ && !stale_sent_) {
+    const auto said = send(SourceStatus::kStale);  // best effort: the reaper finds us if this is lost
+    if (!said) log_.debug("stale not said: {}", to_string(said.error()));
+  }
+  clean_up();
+  if (phase() != PublisherPhase::kGaveUp) set_phase(PublisherPhase::kStopped);
+}
+
+void Publisher::run(std::stop_token stop) {
+  Signal stopped;
+  const std::stop_callback wake(stop, [&stopped] { stopped.notify(); });
+  while (!stop.stop_requested() && phase() != PublisherPhase::kGaveUp) {
+    tick();
+    clock_.wait(stopped, 0, deadline_after(clock_, pause()));
+  }
+}
+
+Nanoseconds Publisher::pause() const {
+  return source_ ? options_.interval : std::min(options_.interval, options_.ready_poll_max);
+}
+
+void Publisher::tick() {
+  if (!source_) {
+    if (clock_.now() >= give_up_at_) return give_up();
+    if (hooks_.ready && !hooks_.ready()) return;
+    const auto published = publish();
+    note(published, "publish");
+    if (!published) return;
+  }
+  if (hooks_.healthy && !hooks_.healthy()) return say_unhealthy();
+  note(beat(), "heartbeat");
+}
+
+void Publisher::give_up() {
+  log_.error("worker {}: not published within {} s, given up", worker_id_,
+             std::chrono::duration_cast<std::chrono::seconds>(options_.publish_timeout).count());
+  set_phase(PublisherPhase::kGaveUp);
+  clean_up();
+}
+
+void Publisher::clean_up() {
+  if (std::exchange(cleaned_up_, true)) return;
+  if (hooks_.cleanup) hooks_.cleanup();
+}
+
+Result<void> Publisher::publish() {
+  const WorkerRecord record = TOWLINE_TRY(hooks_.record());
+  const auto published =
+      TOWLINE_TRY(metadata_.publish(identity_, record, worker_id_, deadline_after(clock_, options_.publish_deadline)));
+  rank_ = record.rank;
+  source_ = published;
+  if (hooks_.published) hooks_.published(published);
+  return {};
+}
+
+Result<void> Publisher::send(SourceStatus status) {
+  const Deadline deadline = deadline_after(clock_, options_.heartbeat_deadline);
+  return metadata_.update_status(source_->source_id, worker_id_, rank_, status, deadline);
+}
+
+/// READY. A server that has lost the record gets it again at once.
+Result<void> Publisher::beat() {
+  auto sent = send(SourceStatus::kReady);
+  if (!sent && sent.error().code == Code::kNotFound) {
+    log_.warning("worker {}: the server lost the record, publishing again", worker_id_);
+    source_.reset();
+    give_up_at_ = deadline_after(clock_, options_.publish_timeout);
+    TOWLINE_TRY(publish());
+    sent = send(SourceStatus::kReady);
+  }
+  TOWLINE_TRY(std::move(sent));
+  if (stale_sent_) log_.info("worker {}: healthy again", worker_id_);
+  ready_sent_ = true;
+  stale_sent_ = false;
+  set_phase(PublisherPhase::kPublished);
+  return {};
+}
+
+void Publisher::say_unhealthy() {
+  if (!ready_sent_ || stale_sent_) return;
+  log_.warning("worker {}: unhealthy, withdrawn", worker_id_);
+  const auto sent = send(SourceStatus::kStale);
+  note(sent, "withdraw");
+  stale_sent_ = sent.has_value();  // else again at the next tick
+}
+
+/// Logs a failure when it changes, not at each tick.
+void Publisher::note(const Result<void>& result, std::string_view doing) {
+  const std::string text = result ? std::string() : to_string(result.error());
+  if (!text.empty() && text != last_failure_logged_) log_.warning("worker {}: {}: {}", worker_id_, doing, text);
+  last_failure_logged_ = text;
+  {
+    std::lock_guard lock(mutex_);
+    last_error_ = result ? std::nullopt : std::optional(result.error());
+  }
+  changed_.notify();
+}
+
+void Publisher::set_phase(PublisherPhase phase) {
+  {
+    std::lock_guard lock(mutex_);
+    phase_ = phase;
+    if (phase == PublisherPhase::kPublished) announced_ = source_;
+  }
+  changed_.notify();
+}
+
+PublisherPhase Publisher::phase() const {
+  std::lock_guard lock(mutex_);
+  return phase_;
+}
+
+Result<PublishedSource> Publisher::wait_published(Deadline deadline) {
+  for (;;) {
+    const uint64_t seen = changed_.count();
+    std::optional<Error> cause;
+    {
+      std::lock_guard lock(mutex_);
+      if (phase_ == PublisherPhase::kPublished) return *announced_;
+      cause = last_error_;
+      if (phase_ != PublisherPhase::kWaiting) {
+        return fail(Code::kFailedPrecondition, "worker '{}': its publisher has {}; {}", worker_id_,
+                    phase_ == PublisherPhase::kStopped ? "stopped" : "given up",
+                    cause ? cause->message : std::string("it was never ready"));
+      }
+    }
+    if (!clock_.wait(changed_, seen, deadline)) {
+      return fail(Code::kDeadlineExceeded, "worker '{}': not published in time: {}", worker_id_,
+                  cause ? cause->message : std::string("it is not ready"));
+    }
+  }
+}
+
+}  // namespace towline::control

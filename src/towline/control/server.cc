@@ -1,0 +1,254 @@
+#include "towline/control/server.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <p2p.grpc.pb.h>
+
+#include <mutex>
+
+#include "towline/control/internal/endpoint.h"
+#include "towline/control/internal/wire.h"
+
+namespace towline::control {
+namespace {
+
+namespace wire = model_express::p2p;
+
+constexpr auto kShutdownGrace = std::chrono::seconds(2);
+
+void drop_line(gpr_log_func_args*) {}
+
+grpc::Status status_of(const Error& error) {
+  return grpc::Status(static_cast<grpc::StatusCode>(error.code), error.message);
+}
+
+/// What is the caller's own fault is an ordinary answer with success = false (transfer.md 7.3). The rest is a failed
+/// call: an outage must not look like an answer, and clients try again only after a failed call.
+bool is_answer(const Error& error) {
+  return error.code == Code::kInvalidArgument || error.code == Code::kNotFound ||
+         error.code == Code::kResourceExhausted;
+}
+
+class P2pFace final : public wire::P2pService::Service {
+ public:
+  P2pFace(Metadata& metadata, Clock& clock, LogSink& log) : metadata_(metadata), clock_(clock), log_(log, "server") {}
+
+  grpc::Status PublishMetadata(grpc::ServerContext* context, const wire::PublishMetadataRequest* request,
+                               wire::PublishMetadataResponse* response) override {
+    const auto published = publish(*request, deadline(*context));
+    if (!published) return refuse("publish", published.error(), *response);
+    response->set_success(true);
+    response->set_mx_source_id(published->source_id);
+    response->set_worker_id(published->worker_id);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListSources(grpc::ServerContext* context, const wire::ListSourcesRequest* request,
+                           wire::ListSourcesResponse* response) override {
+    const auto refs = metadata_.list(internal::read_filter(*request), deadline(*context));
+    if (!refs) return failed("list", refs.error());
+    for (const auto& ref : *refs) internal::write_ref(ref, *response->add_instances());
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetMetadata(grpc::ServerContext* context, const wire::GetMetadataRequest* request,
+                           wire::GetMetadataResponse* response) override {
+    const auto entry = metadata_.get(request->mx_source_id(), request->worker_id(), deadline(*context));
+    response->set_mx_source_id(request->mx_source_id());
+    response->set_worker_id(request->worker_id());
+    if (!entry && entry.error().code == Code::kNotFound) return grpc::Status::OK;  // found = false
+    if (!entry) return failed("get", entry.error());
+    const auto written = internal::write_worker(entry->worker, *response->mutable_worker());
+    if (!written) return failed("get", written.error());
+    internal::write_identity(entry->identity, *response->mutable_identity());
+    response->set_found(true);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status UpdateStatus(grpc::ServerContext* context, const wire::UpdateStatusRequest* request,
+                            wire::UpdateStatusResponse* response) override {
+    const auto updated = update(*request, deadline(*context));
+    if (!updated) return refuse("update status", updated.error(), *response);
+    response->set_success(true);
+    return grpc::Status::OK;
+  }
+
+ private:
+  Result<PublishedSource> publish(const wire::PublishMetadataRequest& request, Deadline deadline) {
+    if (!request.has_identity()) return fail(Code::kInvalidArgument, "publish: no identity");
+    if (!request.has_worker()) return fail(Code::kInvalidArgument, "publish: no worker");
+    auto worker = internal::read_worker(request.worker());
+    if (!worker) return fail(Code::kInvalidArgument, "publish: {}", worker.error().message);
+    return metadata_.publish(internal::read_identity(request.identity()), *worker, request.worker_id(), deadline);
+  }
+
+  Result<void> update(const wire::UpdateStatusRequest& request, Deadline deadline) {
+    const auto status = internal::read_status(request.status());
+    if (!status) {
+      return fail(Code::kInvalidArgument, "update status: no status {}", static_cast<int>(request.status()));
+    }
+    return metadata_.update_status(request.mx_source_id(), request.worker_id(), Rank(request.worker_rank()), *status,
+                                   deadline);
+  }
+
+  Deadline deadline(const grpc::ServerContext& context) const {
+    const gpr_timespec left = gpr_time_sub(context.raw_deadline(), gpr_now(context.raw_deadline().clock_type));
+    if (gpr_time_cmp(context.raw_deadline(), gpr_inf_future(context.raw_deadline().clock_type)) == 0) {
+      return kNoDeadline;
+    }
+    return deadline_after(clock_, std::chrono::seconds(left.tv_sec) + Nanoseconds(left.tv_nsec));
+  }
+
+  grpc::Status failed(std::string_view what, const Error& error) const {
+    log_.warning("{}: {}", what, to_string(error));
+    return status_of(error);
+  }
+
+  template <typename Response>
+  grpc::Status refuse(std::string_view what, const Error& error, Response& response) const {
+    if (!is_answer(error)) return failed(what, error);
+    log_.debug("{}: {}", what, to_string(error));
+    response.set_success(false);
+    response.set_message(error.message);
+    return grpc::Status::OK;
+  }
+
+  Metadata& metadata_;
+  Clock& clock_;
+  Logger log_;
+};
+
+class WorkerFace final : public wire::WorkerService::Service {
+ public:
+  Result<void> serve(const WorkerManifest& manifest) {
+    auto fresh = std::make_shared<Answer>();
+    TOWLINE_TRY(internal::write_manifest(manifest, fresh->message));
+    fresh->ids.source_id = manifest.source_id;
+    fresh->ids.worker_id = manifest.worker_id;
+    std::lock_guard lock(mutex_);
+    answer_ = std::move(fresh);
+    return {};
+  }
+
+  grpc::Status GetTensorManifest(grpc::ServerContext*, const wire::GetTensorManifestRequest* request,
+                                 wire::GetTensorManifestResponse* response) override {
+    const auto answer = current();
+    ManifestQuery query{request->mx_source_id(), std::nullopt};
+    if (request->has_worker_id()) query.worker_id = request->worker_id();
+    const auto checked = check_query(answer->ids, query);
+    if (!checked) return status_of(checked.error());
+    *response = answer->message;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetArtifactManifestHeader(grpc::ServerContext*, const wire::GetArtifactManifestHeaderRequest*,
+                                         wire::GetArtifactManifestHeaderResponse*) override {
+    return no_artifacts();
+  }
+  grpc::Status GetArtifactManifestChunks(grpc::ServerContext*, const wire::GetArtifactManifestChunksRequest*,
+                                         wire::GetArtifactManifestChunksResponse*) override {
+    return no_artifacts();
+  }
+  grpc::Status PrepareArtifactChunk(grpc::ServerContext*, const wire::PrepareArtifactChunkRequest*,
+                                    wire::PrepareArtifactChunkResponse*) override {
+    return no_artifacts();
+  }
+  grpc::Status ReleaseArtifactChunk(grpc::ServerContext*, const wire::ReleaseArtifactChunkRequest*,
+                                    wire::ReleaseArtifactChunkResponse*) override {
+    return no_artifacts();
+  }
+
+ private:
+  struct Answer {
+    WorkerManifest ids;  ///< only its ids are set
+    wire::GetTensorManifestResponse message;
+  };
+
+  static grpc::Status no_artifacts() {
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "worker: this one serves tensors, no artifacts");
+  }
+
+  std::shared_ptr<const Answer> current() const {
+    std::lock_guard lock(mutex_);
+    return answer_;
+  }
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Answer> answer_ = std::make_shared<Answer>();  // guarded by mutex_
+};
+
+/// A gRPC server that listens, and where.
+struct Listener {
+  std::unique_ptr<grpc::Server> server;
+  std::string address;
+
+  Listener(std::unique_ptr<grpc::Server> s, std::string a) : server(std::move(s)), address(std::move(a)) {}
+  Listener(Listener&&) = default;
+  ~Listener() {
+    if (server == nullptr) return;
+    const auto grace = gpr_time_from_seconds(kShutdownGrace.count(), GPR_TIMESPAN);
+    server->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), grace));
+    server->Wait();
+  }
+};
+
+Result<Listener> listen(const ServerOptions& options, grpc::Service& service) {
+  gpr_set_log_function(&drop_line);  // gRPC's lines on stderr: what went wrong comes back as an Error
+  auto endpoint = TOWLINE_TRY(internal::parse_endpoint(options.listen, "listen address"));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ResourceQuota quota("towline");
+  quota.SetMaxThreads(options.threads_max);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(internal::to_string(endpoint), grpc::InsecureServerCredentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two servers would share a port unnoticed
+  builder.SetMaxReceiveMessageSize(internal::kMessageBytesMax);
+  builder.SetMaxSendMessageSize(internal::kMessageBytesMax);
+  builder.SetResourceQuota(quota);
+  builder.RegisterService(&service);
+  auto server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) return internal::listen_failure(endpoint);
+  endpoint.port = static_cast<uint16_t>(port);
+  return Listener(std::move(server), internal::to_string(endpoint));
+}
+
+}  // namespace
+
+struct MetadataServer::State {
+  std::unique_ptr<P2pFace> face;  // outlives the listener
+  Listener listener;
+};
+
+MetadataServer::MetadataServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MetadataServer::~MetadataServer() = default;
+const std::string& MetadataServer::address() const { return state_->listener.address; }
+
+Result<std::unique_ptr<MetadataServer>> MetadataServer::start(const ServerOptions& options, Metadata& metadata,
+                                                              Clock& clock, LogSink& log) {
+  auto face = std::make_unique<P2pFace>(metadata, clock, log);
+  Listener listener = TOWLINE_TRY(listen(options, *face));
+  std::unique_ptr<State> state(new State{std::move(face), std::move(listener)});
+  return std::unique_ptr<MetadataServer>(new MetadataServer(std::move(state)));
+}
+
+struct WorkerServer::State {
+  std::unique_ptr<WorkerFace> face;  // outlives the listener
+  Listener listener;
+};
+
+WorkerServer::WorkerServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WorkerServer::~WorkerServer() = default;
+const std::string& WorkerServer::address() const { return state_->listener.address; }
+Result<void> WorkerServer::serve(const WorkerManifest& manifest) { return state_->face->serve(manifest); }
+
+Result<std::unique_ptr<WorkerServer>> WorkerServer::start(const ServerOptions& options, LogSink& log) {
+  auto face = std::make_unique<WorkerFace>();
+  Listener listener = TOWLINE_TRY(listen(options, *face));
+  Logger(log, "worker").debug("answers on {}", listener.address);
+  std::unique_ptr<State> state(new State{std::move(face), std::move(listener)});
+  return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(state)));
+}
+
+}  // namespace towline::control
