@@ -35,7 +35,8 @@ ProgressBar::Style App::progress_style() const {
 Deadline App::deadline() { return deadline_after(*clock_, options_.duration("deadline")); }
 
 Result<std::unique_ptr<control::Metadata>> App::connect() {
-  return control::connect_metadata(options_.text("server"), *clock_, *log_, options_.duration("rpc_deadline"));
+  return control::open_metadata_client(
+      {.server = options_.text("server"), .rpc_timeout = options_.duration("rpc_deadline")}, *clock_, *log_);
 }
 
 Result<std::unique_ptr<transfer::Session>> App::open_session() {

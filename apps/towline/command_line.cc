@@ -84,8 +84,10 @@ class Parser {
     }
     CLI::Option* option = subcommand.add_option(name, storage(), std::string(flag.help));
     option->type_name(std::string(flag.placeholder))->allow_extra_args(false);
-    if (flag.repeatable) option->take_all();
-    else option->take_last();
+    if (flag.repeatable)
+      option->take_all();
+    else
+      option->take_last();
   }
 
   void add_common(CLI::App& subcommand) {

@@ -18,7 +18,7 @@ struct Command {
   Arguments arguments;
   std::map<std::string, std::string> settings;  ///< flags that are rows of the settings table
   bool json = false;
-  int verbosity = 0;                            ///< -v counts up, -q down
+  int verbosity = 0;  ///< -v counts up, -q down
   /// --help or --version: print this and exit 0.
   std::optional<std::string> text;
 };

@@ -85,8 +85,10 @@ void ProgressBar::update(Bytes done, Bytes total) {
   if (style_ == Style::kOff || (now < next_ && done < total)) return;
   if (style_ == Style::kLines && now < next_) return;  // a short operation prints no line at all
   const std::string text = line(label_, done, total, now - start_);
-  if (style_ == Style::kBar) fmt::print(stderr, "\r{}\033[K", text);
-  else fmt::print(stderr, "{}\n", text);
+  if (style_ == Style::kBar)
+    fmt::print(stderr, "\r{}\033[K", text);
+  else
+    fmt::print(stderr, "{}\n", text);
   std::fflush(stderr);
   drawn_ = true;
   next_ = now + (style_ == Style::kBar ? kBarInterval : kLineInterval);

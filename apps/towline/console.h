@@ -31,12 +31,12 @@ class Table {
 /// Columns that a terminal needs for UTF-8 text, taking one per code point.
 size_t display_width(std::string_view text);
 
-std::string gigabytes_per_s(double bytes_per_s);  ///< `9.81 GB/s`, 10^9
-std::string seconds(Nanoseconds span);            ///< `1.28 s`, `312 ms`
-double per_second(Bytes bytes, Nanoseconds span); ///< 0 for no time
+std::string gigabytes_per_s(double bytes_per_s);   ///< `9.81 GB/s`, 10^9
+std::string seconds(Nanoseconds span);             ///< `1.28 s`, `312 ms`
+double per_second(Bytes bytes, Nanoseconds span);  ///< 0 for no time
 
-/// How far a long operation is, on stderr: a bar with rate and time left that redraws itself on a terminal, else a plain
-/// line every few seconds. Owner thread.
+/// How far a long operation is, on stderr: a bar with rate and time left that redraws itself on a terminal, else a
+/// plain line every few seconds. Owner thread.
 class ProgressBar {
  public:
   enum class Style : uint8_t { kBar, kLines, kOff };

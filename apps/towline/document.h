@@ -11,8 +11,8 @@
 
 namespace towline::cli {
 
-/// A JSON object whose keys keep the order in which they were set: what `--json` and ready files print. Copies are deep.
-/// Text that is not UTF-8 is written with replacement characters.
+/// A JSON object whose keys keep the order in which they were set: what `--json` and ready files print. Copies are
+/// deep. Text that is not UTF-8 is written with replacement characters.
 class Document {
  public:
   Document();

@@ -239,7 +239,9 @@ Result<void> TransferManager::move_and_verify(const ReceiveSource& source, const
   if (options.verify) verifier = TOWLINE_TRY(Verifier::open(device_, clock_, attempt.match.pairs.size()));
   if (!plan.posts.empty()) TOWLINE_TRY(move(source, options, peer, plan, verifier ? &*verifier : nullptr, attempt));
   if (!verifier) return {};
+  const TimePoint wire_end = clock_.now();
   const std::vector<tensor::Digest> digests = TOWLINE_TRY(verifier->finish(options.deadline));
+  attempt.report.verify = clock_.now() - wire_end;
   attempt.report.verified = TOWLINE_TRY(compare_digests(attempt.match, source.tensors, digests, source.name));
   return {};
 }

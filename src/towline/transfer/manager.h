@@ -57,6 +57,7 @@ struct [[nodiscard]] ReceiveReport {
   size_t unsettled = 0;            ///< posts that may still write; the manager keeps their memory
   Nanoseconds duration{};          ///< of the whole
   Nanoseconds wire{};              ///< first post to last completion
+  Nanoseconds verify{};            ///< what checking took after that: the part that moving did not hide
   std::vector<std::string> local_only;
   std::vector<std::string> source_only;
 };

@@ -1,0 +1,107 @@
+#include "app.h"
+#include "replica.h"
+#include "towline/loader/disk_load.h"
+#include "verbs.h"
+
+namespace towline::cli {
+namespace {
+
+constexpr PositionalSpec kPositionals[] = {{"model", "the name it is served under"}};
+constexpr FlagSpec kFlags[] = {
+    {"from", "WORKER_ID", "pull from this worker only (default: the newest that is ready)"},
+    {"or-load", "CHECKPOINT", "when no replica can serve it, load this from disk"},
+    {"serve", "", "become a source once all is in place, until Ctrl-C"},
+    {"worker-id", "ID", "with --serve: unique per replica (default: random)"},
+    {"rank", "N", "rank of the shard (default: 0)"},
+    {"dry-run", "", "print what would be pulled from where, move nothing"},
+    {"ready-file", "PATH", "written when all is in place"},
+};
+constexpr std::string_view kSettings[] = {"server", "deadline",  "transport",         "verify",
+                                          "window", "load_mode", "heartbeat_interval"};
+
+/// The candidates in the order in which they would be tried, with what each holds.
+Result<void> dry_run(App& app, control::Metadata& metadata, const ReplicaFlags& flags, const Arguments& arguments) {
+  Table table({{"worker"}, {"transport"}, {"tensors", Table::Align::kRight}, {"bytes", Table::Align::kRight}});
+  std::vector<Document> rows;
+  const control::SourceFilter filter{
+      .status = control::SourceStatus::kReady, .model_name = flags.model, .rank = flags.rank};
+  for (const control::SourceRef& ref : TOWLINE_TRY(metadata.list(filter, app.deadline()))) {
+    if (arguments.has("from") && ref.worker_id != arguments.get("from")) continue;
+    const control::WorkerEntry entry = TOWLINE_TRY(metadata.get(ref.source_id, ref.worker_id, app.deadline()));
+    Bytes bytes;
+    for (const tensor::TensorDesc& desc : entry.worker.manifest) bytes += desc.bytes;
+    const size_t tensors = entry.worker.manifest.size();
+    table.add({ref.worker_id, entry.worker.transport, std::to_string(tensors), to_string(bytes)});
+    Document row;
+    row.set("worker_id", ref.worker_id).set("source_id", ref.source_id).set("transport", entry.worker.transport);
+    rows.push_back(std::move(row.set("tensor_count", uint64_t{tensors}).set("bytes", bytes)));
+  }
+  app.print(Document("towline.pull.plan/1").set("model", flags.model).set("candidates", rows),
+            table.empty() ? fmt::format("no replica serves '{}' now\n", flags.model) : table.text());
+  return {};
+}
+
+/// The chain of this verb: a peer, then the disk where one was named.
+class PullRun {
+ public:
+  PullRun(App& app, transfer::Session& session, control::Metadata& metadata, const ReplicaFlags& flags,
+          const Arguments& arguments, Deadline deadline)
+      : app_(app), session_(session), metadata_(metadata), flags_(flags), arguments_(arguments), deadline_(deadline) {}
+
+  Result<LoadSummary> run() {
+    ProgressBar bar(app_.clock(), app_.progress_style(), "pull");
+    transfer::PeerLoad peer(
+        {app_.clock(), app_.log(), metadata_, session_.device(), session_.manager()},
+        {.query = {.model_name = flags_.model, .rank = flags_.rank, .worker_id = arguments_.find("from")},
+         .transport = session_.options().transport,
+         .receive = receive_options(app_, deadline_, bar)});
+    if (!arguments_.has("or-load")) {
+      TOWLINE_TRY(peer.available());
+      const transfer::LoadStrategy::Attempt attempt = peer.attempt();
+      TOWLINE_TRY(Result<void>(attempt.status));
+      return summary_of(peer, session_.options().transport);
+    }
+    const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app_.clock(), app_.log()));
+    const loader::LoaderContext context = storages.context();
+    loader::DiskLoad disk(context, session_, arguments_.get("or-load"), TOWLINE_TRY(load_options(app_, deadline_)));
+    transfer::LoadStrategy* const chain[] = {&peer, &disk};
+    const transfer::LoadOutcome outcome = TOWLINE_TRY(run_load_chain(chain, nullptr, app_.log()));
+    return outcome.strategy == disk.name() ? summary_of(disk.report()) : summary_of(peer, session_.options().transport);
+  }
+
+ private:
+  App& app_;
+  transfer::Session& session_;
+  control::Metadata& metadata_;
+  const ReplicaFlags& flags_;
+  const Arguments& arguments_;
+  Deadline deadline_;
+};
+
+Result<void> run_pull(App& app, const Arguments& arguments) {
+  const TimePoint start = app.clock().now();
+  const Deadline deadline = app.deadline();
+  const ReplicaFlags flags = TOWLINE_TRY(replica_flags(arguments, arguments.get("model")));
+  const auto metadata = TOWLINE_TRY(app.connect());
+  if (arguments.has("dry-run")) return dry_run(app, *metadata, flags, arguments);
+  const auto session = TOWLINE_TRY(app.open_session());
+  const LoadSummary summary = TOWLINE_TRY(PullRun(app, *session, *metadata, flags, arguments, deadline).run());
+  if (arguments.has("serve"))
+    return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.pull/1", start, deadline);
+  const Nanoseconds elapsed = app.clock().now() - start;
+  const Document document = replica_document("towline.pull/1", app, flags, summary, nullptr, elapsed);
+  if (!flags.ready_file.empty()) TOWLINE_TRY(write_ready_file(flags.ready_file, document));
+  app.print(document, replica_text(flags, summary, nullptr, elapsed));
+  return {};
+}
+
+}  // namespace
+
+const VerbSpec kPull{.name = "pull",
+                     .help = "pull a model from a replica that serves it, and verify it",
+                     .positionals = kPositionals,
+                     .flags = kFlags,
+                     .settings = kSettings,
+                     .run = &run_pull};
+
+}  // namespace towline::cli

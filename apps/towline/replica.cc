@@ -1,0 +1,138 @@
+#include "replica.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "towline/base/rng.h"
+#include "towline/loader/disk_load.h"
+
+namespace towline::cli {
+namespace {
+
+double in_seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
+
+Result<uint32_t> parse_rank(const std::string& text) {
+  uint32_t rank = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error == std::errc() && end == text.data() + text.size()) return rank;
+  return fail(Code::kInvalidArgument, "--rank '{}' is not a number of 0 or more", text);
+}
+
+}  // namespace
+
+std::string model_name_of(const std::string& checkpoint) {
+  std::filesystem::path path(checkpoint);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.extension() == ".safetensors" ? path.stem().string() : path.filename().string();
+}
+
+Result<ReplicaFlags> replica_flags(const Arguments& arguments, const std::string& model) {
+  ReplicaFlags flags{.model = model};
+  if (flags.model.empty()) return fail(Code::kInvalidArgument, "the model has no name; give one with --model");
+  flags.worker_id = arguments.find("worker-id").value_or(fmt::format("{:08x}", entropy() & 0xffffffffu));
+  flags.rank = Rank(TOWLINE_TRY(parse_rank(arguments.find("rank").value_or("0"))));
+  flags.ready_file = arguments.get("ready-file");
+  return flags;
+}
+
+Result<loader::LoadOptions> load_options(App& app, Deadline deadline) {
+  const std::optional<loader::ReadMode> mode = loader::parse_read_mode(app.options().text("load_mode"));
+  if (!mode) return fail(Code::kInvalidArgument, "load_mode '{}' is unknown", app.options().text("load_mode"));
+  return loader::LoadOptions{.mode = *mode, .shareable = true, .deadline = deadline};
+}
+
+transfer::ReceiveOptions receive_options(App& app, Deadline deadline, ProgressBar& bar) {
+  transfer::ReceiveOptions options{.deadline = deadline, .verify = app.options().flag("verify")};
+  options.window_bytes = app.options().bytes("window");
+  options.on_progress = [&bar](const transfer::Progress& now) { bar.update(now.bytes_done, now.bytes_total); };
+  return options;
+}
+
+LoadSummary summary_of(const loader::LoadReport& report) {
+  LoadSummary summary{.path = fmt::format("disk, {}", report.path)};
+  summary.bytes = report.bytes;
+  summary.tensors = report.tensors;
+  summary.transfer =
+      std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(report.seconds - report.header_seconds));
+  return summary;
+}
+
+LoadSummary summary_of(const transfer::PeerLoad& load, std::string_view transport) {
+  const transfer::ReceiveReport& report = load.report();
+  LoadSummary summary{.path = fmt::format("peer, {}", transport), .from_worker_id = load.source()->worker_id};
+  summary.bytes = report.bytes;
+  summary.tensors = report.tensors;
+  summary.verified = report.verified;
+  summary.verification = report.verified > 0;
+  summary.transfer = report.wire + report.verify;
+  summary.verify = report.verify;
+  return summary;
+}
+
+Result<LoadSummary> load_from_disk(App& app, transfer::Session& session, const std::string& checkpoint,
+                                   Deadline deadline) {
+  const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app.clock(), app.log()));
+  const loader::LoaderContext context = storages.context();
+  ProgressBar bar(app.clock(), app.progress_style(), "load");
+  loader::LoadOptions options = TOWLINE_TRY(load_options(app, deadline));
+  options.progress = [&bar](const loader::LoadProgress& now) { bar.update(now.done, now.total); };
+  loader::DiskLoad load(context, session, checkpoint, std::move(options));
+  TOWLINE_TRY(load.attempt().status);
+  return summary_of(load.report());
+}
+
+Document replica_document(std::string_view schema, App& app, const ReplicaFlags& flags, const LoadSummary& summary,
+                          const transfer::Serving* serving, Nanoseconds elapsed) {
+  const auto served = [&](const std::string& value) {
+    return serving == nullptr ? std::nullopt : std::optional(value);
+  };
+  const bool all = summary.verified == summary.tensors;
+  Document document(schema);
+  document.set("pid", int64_t{getpid()}).set("model", flags.model).set("worker_id", served(flags.worker_id));
+  document.set("source_id", serving == nullptr ? std::nullopt : std::optional(serving->source().source_id));
+  document.set("rank", flags.rank.value()).set("transport", app.options().text("transport"));
+  document.set("address", serving == nullptr ? std::nullopt : std::optional(serving->worker_endpoint()));
+  document.set("path", summary.path).set("from_worker_id", summary.from_worker_id);
+  document.set("tensor_count", uint64_t{summary.tensors}).set("bytes", summary.bytes);
+  document.set("seconds", in_seconds(elapsed)).set("transfer_seconds", in_seconds(summary.transfer));
+  document.set("verify_seconds", in_seconds(summary.verify));
+  document.set("bytes_per_s", per_second(summary.bytes, summary.transfer));
+  document.set("verified", summary.verification ? std::optional(all) : std::nullopt);
+  document.set("verified_count", uint64_t{summary.verified});
+  return document;
+}
+
+std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, const transfer::Serving* serving,
+                         Nanoseconds elapsed) {
+  std::string text =
+      fmt::format("{}: {} tensors, {} in {} ({}; {}{})\n", flags.model, summary.tensors, to_string(summary.bytes),
+                  seconds(elapsed), summary.path, gigabytes_per_s(per_second(summary.bytes, summary.transfer)),
+                  summary.verification ? fmt::format("; {} verified", summary.verified) : "");
+  if (serving != nullptr)
+    text += fmt::format("serving as worker {} (source {}); stop with Ctrl-C\n", flags.worker_id,
+                        serving->source().source_id);
+  return text;
+}
+
+Result<void> serve_until_stopped(App& app, transfer::Session& session, control::Metadata& metadata,
+                                 const ReplicaFlags& flags, const LoadSummary& summary, std::string_view schema,
+                                 TimePoint start, Deadline deadline) {
+  transfer::ServingOptions options;
+  options.identity.mx_version = TOWLINE_VERSION;
+  options.identity.model_name = flags.model;
+  options.rank = flags.rank;
+  options.worker_id = flags.worker_id;
+  options.publisher.interval = app.options().duration("heartbeat_interval");
+  const auto serving = TOWLINE_TRY(transfer::Serving::start(session, metadata, std::move(options), deadline));
+  const Nanoseconds elapsed = app.clock().now() - start;
+  const Document document = replica_document(schema, app, flags, summary, serving.get(), elapsed);
+  if (!flags.ready_file.empty()) TOWLINE_TRY(write_ready_file(flags.ready_file, document));
+  app.print(document, replica_text(flags, summary, serving.get(), elapsed));
+  wait_for_stop();
+  app.say("stopping: withdrawing from the server");
+  return {};
+}
+
+}  // namespace towline::cli

@@ -1,0 +1,39 @@
+#include "app.h"
+#include "replica.h"
+#include "verbs.h"
+
+namespace towline::cli {
+namespace {
+
+constexpr PositionalSpec kPositionals[] = {{"checkpoint", "a .safetensors file or a folder of shards"}};
+constexpr FlagSpec kFlags[] = {
+    {"model", "NAME", "name under which others pull it (default: the checkpoint's base name)"},
+    {"worker-id", "ID", "unique per replica (default: random)"},
+    {"rank", "N", "rank of this shard (default: 0)"},
+    {"ready-file", "PATH", "written once others can pull"},
+};
+constexpr std::string_view kSettings[] = {"server", "deadline", "transport", "load_mode", "heartbeat_interval"};
+
+Result<void> run_serve(App& app, const Arguments& arguments) {
+  const TimePoint start = app.clock().now();
+  const Deadline deadline = app.deadline();
+  const std::string checkpoint = arguments.get("checkpoint");
+  const ReplicaFlags flags =
+      TOWLINE_TRY(replica_flags(arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
+  const auto metadata = TOWLINE_TRY(app.connect());
+  TOWLINE_TRY(metadata->list({.model_name = flags.model}, deadline));  // no server: say so before reading gigabytes
+  const auto session = TOWLINE_TRY(app.open_session());
+  const LoadSummary summary = TOWLINE_TRY(load_from_disk(app, *session, checkpoint, deadline));
+  return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.serve/1", start, deadline);
+}
+
+}  // namespace
+
+const VerbSpec kServe{.name = "serve",
+                      .help = "load a checkpoint from disk and serve it to other replicas",
+                      .positionals = kPositionals,
+                      .flags = kFlags,
+                      .settings = kSettings,
+                      .run = &run_serve};
+
+}  // namespace towline::cli

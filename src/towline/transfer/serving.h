@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "towline/control/metadata.h"
+#include "towline/control/publisher.h"
+#include "towline/control/server.h"
+#include "towline/transfer/session.h"
+
+namespace towline::transfer {
+
+struct ServingOptions {
+  control::SourceIdentity identity;
+  Rank rank;
+  std::string worker_id;
+  std::string accelerator;
+  control::PublisherOptions publisher;
+  std::string worker_listen = "127.0.0.1:0";  ///< where GetTensorManifest is answered
+};
+
+/// Offers what a session has registered, until it is dropped: a heartbeat at the metadata server and an endpoint of its
+/// own for the manifest. Dropping it says STALE; the memory stays registered until the session lets it go.
+class Serving {
+ public:
+  /// Returns once the server lists us as READY. `session` and `metadata` outlive it.
+  static Result<std::unique_ptr<Serving>> start(Session& session, control::Metadata& metadata, ServingOptions options,
+                                                Deadline deadline);
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
+  ~Serving();
+
+  const control::PublishedSource& source() const { return source_; }
+  const std::string& worker_endpoint() const { return endpoint_; }
+
+ private:
+  Serving(Session& session, ServingOptions options);
+  control::WorkerRecord record() const;
+  void answer_as(const control::PublishedSource& source);
+
+  Session& session_;
+  ServingOptions options_;
+  std::string endpoint_;
+  control::PublishedSource source_;
+  std::unique_ptr<control::WorkerServer> server_;
+  std::unique_ptr<control::Publisher> publisher_;
+};
+
+}  // namespace towline::transfer
