@@ -36,7 +36,9 @@ class TableReader {
   TableReader(std::string_view text, const HeaderLimits& limits)
       : text_(text), scanner_(text, limits.nesting_max), limits_(limits) {
     table_.names.reserve(text.size() / 2);
-    table_.entries.reserve(std::min<uint64_t>(text.size() / 64 + 1, limits.tensors_max));
+    const size_t entries = std::min<uint64_t>(text.size() / 64 + 1, limits.tensors_max);
+    table_.entries.reserve(entries);
+    table_.extents.reserve(2 * entries);
   }
 
   Result<HeaderTable> read();
@@ -143,7 +145,7 @@ bool TableReader::add_name(std::string_view name, HeaderEntry& entry) {
   if (std::memchr(name.data(), 0, name.size()) != nullptr) return refuse(Code::kInvalidArgument, "NUL in a name");
   entry.name_at = static_cast<uint32_t>(table_.names.size());
   entry.name_bytes = static_cast<uint16_t>(name.size());
-  table_.names.append(name);
+  table_.names.insert(table_.names.end(), name.begin(), name.end());
   return true;
 }
 
@@ -345,7 +347,7 @@ bool TableReader::read_metadata_entry() {
 }
 
 /// File order. The reference sorts by (begin, end) too; position in the text settles empty tensors of one place.
-void order_by_offset(std::vector<HeaderEntry>& entries) {
+void order_by_offset(internal::PageVector<HeaderEntry>& entries) {
   const auto before = [](const HeaderEntry& a, const HeaderEntry& b) {
     if (a.begin != b.begin) return a.begin < b.begin;
     if (a.end != b.end) return a.end < b.end;

@@ -1,6 +1,7 @@
 #include "towline/loader/internal/header_table.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -34,8 +35,8 @@ NameIndex NameIndex::build(const HeaderTable& table, std::optional<size_t>* dupl
   NameIndex index;
   const size_t count = table.entries.size();
   index.slots_.resize(std::bit_ceil(2 * count + 1));
-  for (size_t i = 0; i < count && !duplicate->has_value(); ++i) {
-    if (index.insert(table, i, duplicate)) continue;
+  for (size_t i = 0; i < count && !duplicate->has_value(); i += kBatch) {
+    if (index.insert_batch(table, i, std::min(i + kBatch, count), duplicate)) continue;
     index.slots_.clear();
     index.sort(table, duplicate);
     break;
@@ -43,9 +44,21 @@ NameIndex NameIndex::build(const HeaderTable& table, std::optional<size_t>* dupl
   return index;
 }
 
-bool NameIndex::insert(const HeaderTable& table, size_t index, std::optional<size_t>* duplicate) {
+/// Each slot is a cache miss: those of a batch are under way together.
+bool NameIndex::insert_batch(const HeaderTable& table, size_t first, size_t last, std::optional<size_t>* duplicate) {
+  std::array<uint64_t, kBatch> hashes;
+  for (size_t i = first; i < last; ++i) {
+    hashes[i - first] = hash_name(table.name(table.entries[i]));
+    __builtin_prefetch(&slots_[(hashes[i - first] >> 32) & (slots_.size() - 1)], 1);
+  }
+  for (size_t i = first; i < last && !duplicate->has_value(); ++i) {
+    if (!insert(table, i, hashes[i - first], duplicate)) return false;
+  }
+  return true;
+}
+
+bool NameIndex::insert(const HeaderTable& table, size_t index, uint64_t hash, std::optional<size_t>* duplicate) {
   const std::string_view name = table.name(table.entries[index]);
-  const uint64_t hash = hash_name(name);
   const size_t mask = slots_.size() - 1;
   for (size_t probe = 0; probe < kProbesMax; ++probe) {
     Slot& slot = slots_[((hash >> 32) + probe) & mask];

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "towline/base/result.h"
+#include "towline/loader/internal/page_allocator.h"
 #include "towline/tensor/dtype.h"
 
 namespace towline::loader::internal {
@@ -26,13 +27,13 @@ struct HeaderEntry {
 
 /// What the scanner collects.
 struct HeaderTable {
-  std::vector<HeaderEntry> entries;
-  std::string names;              ///< every name, one after the other
-  std::vector<uint64_t> extents;  ///< every shape
+  PageVector<HeaderEntry> entries;
+  PageVector<char> names;        ///< every name, one after the other
+  PageVector<uint64_t> extents;  ///< every shape
   std::map<std::string, std::string> metadata;
 
   std::string_view name(const HeaderEntry& entry) const {
-    return std::string_view(names).substr(entry.name_at, entry.name_bytes);
+    return std::string_view(names.data() + entry.name_at, entry.name_bytes);
   }
 };
 
@@ -50,10 +51,13 @@ class NameIndex {
     uint32_t hash = 0;
     uint32_t index_plus_one = 0;
   };
-  bool insert(const HeaderTable& table, size_t index, std::optional<size_t>* duplicate);
+  bool insert(const HeaderTable& table, size_t index, uint64_t hash, std::optional<size_t>* duplicate);
+  /// Inserts entries [first, last), at most kBatch.
+  bool insert_batch(const HeaderTable& table, size_t first, size_t last, std::optional<size_t>* duplicate);
   void sort(const HeaderTable& table, std::optional<size_t>* duplicate);
 
-  std::vector<Slot> slots_;       // a power of two, at most half full
+  PageVector<Slot> slots_;  // a power of two, at most half full
+  static constexpr size_t kBatch = 16;
   std::vector<uint32_t> sorted_;  // by name; only when slots_ is empty
 };
 
