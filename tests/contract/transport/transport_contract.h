@@ -46,16 +46,24 @@ TEST_P(TransportContract, ProgressCountsWhatCompletedAndTheSignalMoves) {
     const auto batch = prepare(a, connect(a, b), Direction::kRead, {piece(a, 0, b, 0, 100)});
     const uint64_t before = a.transport->signal().count();
     std::vector<Completion> posted;
-    for (int i = 0; i < 3; ++i) posted.push_back(post_all(a, *batch).value());
+    size_t expected = 0;  // one that ended within post() need not be counted
+    for (int i = 0; i < 3; ++i) {
+      posted.push_back(post_all(a, *batch).value());
+      expected += posted.back().phase() == Phase::kPending ? 1 : 0;
+    }
+    const auto all_done = [&] {
+      return std::all_of(posted.begin(), posted.end(), [](const Completion& one) { return one.settled(); });
+    };
     size_t completed = 0;
     const Deadline until = soon();
-    while (completed < 3 && clock().now() < until) {
+    while ((completed < expected || !all_done()) && clock().now() < until) {
       const uint64_t seen = a.transport->signal().count();
       const size_t now = a.transport->progress();
       completed += now;
       if (now == 0) clock().wait(a.transport->signal(), seen, deadline_after(clock(), std::chrono::milliseconds(1)));
     }
-    EXPECT_EQ(completed, 3u);
+    EXPECT_GE(completed, expected);
+    EXPECT_LE(completed, 3u);
     for (const Completion& one : posted) EXPECT_EQ(one.phase(), Phase::kDone);
     EXPECT_NE(a.transport->signal().count(), before);
     EXPECT_EQ(a.transport->progress(), 0u);
