@@ -55,8 +55,9 @@ struct OpenOptions {
   bool create = false;          ///< with write; an existing file is opened as it is
   bool truncate = false;        ///< with write
   bool direct = false;          ///< past the page cache; File::path() says whether it was granted
-  bool exclusive_lock = false;  ///< kFailedPrecondition when another process holds it; freed with the file
-  Bytes reserve = Bytes(0);     ///< with write: space allocated on the medium, or kResourceExhausted now
+  bool exclusive_lock = false;  ///< with write; kFailedPrecondition when another open holds it; freed with the file
+  Bytes reserve = Bytes(0);     ///< with write: the file is at least that long, its space taken on the medium, or
+                                ///< kResourceExhausted now
 };
 
 enum class SyncKind : uint8_t { kData, kAll };
@@ -71,18 +72,21 @@ struct FileStamp {
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 
-/// An open file. Closing waits for its requests. Thread-safe but for submit, which is thread-compatible.
+/// An open file. Closing waits for its requests, also for unsettled ones. Thread-safe but for submit, which is
+/// thread-compatible.
 class File {
  public:
   virtual ~File() = default;
   /// Starts the segments; returns at once. completion.moved(i) is what segment i moved: a read past the end is short,
   /// which is not an error here. `order` null: no stream involved.
-  /// Errors: kInvalidArgument - outside the region, foreign region, alignment of a direct file; kResourceExhausted -
+  /// Errors: kInvalidArgument - outside the region, foreign region, alignment of a direct file; kFailedPrecondition -
+  ///         opened without write; kUnimplemented - `order` where caps().stream_order is false; kResourceExhausted -
   ///         queue full, nothing was started; through the completion: kResourceExhausted - no space, kDataLoss - EIO,
   ///         kDeadlineExceeded.
   virtual Result<Completion> submit(Direction direction, std::span<const Segment> segments, device::Stream* order,
                                     Deadline deadline) = 0;
-  /// Everything written before is on the medium when it completes.
+  /// Everything whose write had completed before the call is on the medium when it completes. Once one has failed, what
+  /// was written is unknown and the file's later ones fail as well: open it again.
   virtual Result<Completion> sync(SyncKind kind, Deadline deadline) = 0;
   virtual Result<Bytes> size() = 0;
   /// The size alone where the medium keeps neither times nor inodes; back ends on a file system override it (fstat).
@@ -101,8 +105,9 @@ class Storage {
  public:
   virtual ~Storage() = default;
   virtual const StorageCaps& caps() const = 0;
-  /// Errors: kNotFound, kPermissionDenied, kAlreadyExists, kFailedPrecondition (locked), kResourceExhausted; each names
-  /// the path and the errno text.
+  /// A file that it created is gone again when it fails.
+  /// Errors: kNotFound, kPermissionDenied, kFailedPrecondition (locked), kResourceExhausted, kInvalidArgument (a
+  /// folder, a pipe, options that need write); each names the path and, where there is one, the errno text.
   virtual Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) = 0;
   virtual Result<std::shared_ptr<const StorageRegion>> register_region(device::RegionSlice slice) = 0;
   /// Atomic; replaces `to`.
