@@ -65,7 +65,7 @@ bool JsonScanner::fail_at(uint64_t position, Code code, std::string what) {
 }
 
 std::string JsonScanner::found() const {
-  if (at_ == end_) return "the header ends";
+  if (at_ == end_) return "the text ends";
   const auto byte = static_cast<unsigned char>(*at_);
   if (byte > 0x20 && byte < 0x7F) return fmt::format("found '{}'", *at_);
   return fmt::format("found byte {:#04x}", byte);
@@ -133,7 +133,7 @@ bool JsonScanner::read_decoded(std::string_view& value) {
     at_ = find_special(at_, end_);
     decoded_.append(plain, static_cast<size_t>(at_ - plain));
   }
-  if (at_ == end_) return fail_here("the header ends inside a string");
+  if (at_ == end_) return fail_here("the text ends inside a string");
   ++at_;
   value = decoded_;
   return true;
@@ -150,7 +150,7 @@ bool JsonScanner::read_utf8() {
 bool JsonScanner::read_escape() {
   constexpr std::string_view kLetters = "\"\\/bfnrt";
   constexpr std::string_view kValues = "\"\\/\b\f\n\r\t";
-  if (end_ - at_ < 2) return fail_here("the header ends inside an escape");
+  if (end_ - at_ < 2) return fail_here("the text ends inside an escape");
   if (at_[1] == 'u') return read_surrogates();
   const size_t letter = kLetters.find(at_[1]);
   if (letter == std::string_view::npos) return fail_here("not an escape that JSON knows");
@@ -265,7 +265,7 @@ bool JsonScanner::skip_digits() {
 
 bool JsonScanner::skip_number() {
   const char* start = at_;
-  if (at_ == end_) return fail_here("expected a value, the header ends");
+  if (at_ == end_) return fail_here("expected a value, the text ends");
   if (*at_ == '-') ++at_;
   const bool zero = at_ < end_ && *at_ == '0';
   const char* whole = at_;
