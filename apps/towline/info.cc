@@ -1,7 +1,7 @@
 #include "app.h"
 #include "towline/control/store.h"
 #include "towline/device/host.h"
-#include "towline/loader/safetensors_loader.h"
+#include "towline/loader/checkpoint_views.h"
 #include "verbs.h"
 
 namespace towline::cli {
@@ -80,21 +80,20 @@ Document document_of(const loader::LoadedTensor& tensor) {
 
 Result<void> print_checkpoint(App& app, const std::string& path) {
   const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app.clock(), app.log()));
-  const auto views = TOWLINE_TRY(loader::open_views(storages.context(), path, {}));
+  const loader::CheckpointViews views = TOWLINE_TRY(loader::open_views(storages.context(), path, {}));
   Table table({{"tensor"}, {"dtype"}, {"shape"}, {"bytes", Table::Align::kRight}});
   std::vector<Document> rows;
-  Bytes bytes;
-  for (const loader::LoadedTensor& tensor : views.tensors) {
+  for (size_t i = 0; i < views.size(); ++i) {
+    const loader::LoadedTensor tensor = views[i];
     table.add(
         {tensor.desc.name, tensor.desc.dtype, tensor::to_string(*tensor.desc.shape), to_string(tensor.desc.bytes)});
     rows.push_back(document_of(tensor));
-    bytes += tensor.desc.bytes;
   }
   app.print(Document("towline.info.checkpoint/1")
                 .set("tensor_count", uint64_t{rows.size()})
-                .set("bytes", bytes)
+                .set("bytes", views.bytes())
                 .set("tensors", rows),
-            fmt::format("{}{} tensors, {}\n", table.text(), rows.size(), to_string(bytes)));
+            fmt::format("{}{} tensors, {}\n", table.text(), rows.size(), to_string(views.bytes())));
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include "app.h"
 #include "replica.h"
+#include "towline/loader/checkpoint_verify.h"
 #include "towline/transfer/layout.h"
 #include "verbs.h"
 
@@ -113,14 +114,11 @@ Document document_of(const WorkerCheck& check) {
   return document;
 }
 
-/// What the checkpoint on disk says: names, dtypes, shapes and the digests of its bytes. Its memory is let go.
+/// What the checkpoint on disk says: names, dtypes, shapes and the digests of its bytes.
 Result<tensor::Manifest> read_checkpoint(App& app, transfer::Session& session, const std::string& path,
                                          Deadline deadline) {
   const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app.clock(), app.log()));
-  loader::LoadOptions options = TOWLINE_TRY(load_options(app, deadline));
-  options.shareable = false;
-  return TOWLINE_TRY(load_checkpoint(storages.context(), session.device(), path, options))
-  .manifest();
+  return digest_checkpoint(storages.context(), session.device(), path, TOWLINE_TRY(load_options(app, deadline)));
 }
 
 Result<std::vector<control::WorkerEntry>> workers_of(control::Metadata& metadata, const ReplicaFlags& flags,
