@@ -5,41 +5,19 @@
 #include <algorithm>
 #include <set>
 
+#include "towline/loader/internal/descriptors.h"
 #include "towline/loader/internal/file_sink.h"
-#include "towline/loader/internal/shard.h"
+#include "towline/loader/internal/open_checkpoint.h"
 #include "towline/storage/residency.h"
 
 namespace towline::loader {
 namespace {
 
 using internal::DigestQueue;
+using internal::OpenCheckpoint;
 using internal::Shard;
 
 double seconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
-
-/// The files of a checkpoint, opened and proved to belong together.
-struct OpenCheckpoint {
-  CheckpointFiles files;
-  std::vector<Shard> shards;
-  Bytes data_bytes;
-  size_t tensors = 0;
-};
-
-Result<OpenCheckpoint> open_checkpoint(const LoaderContext& context, const std::string& path,
-                                       const LoadOptions& options) {
-  OpenCheckpoint open;
-  open.files =
-      TOWLINE_TRY(find_checkpoint_files(context.buffered, context.clock, path, options.index_limits, options.deadline));
-  std::vector<const SafetensorsHeader*> headers;
-  for (const std::string& file : open.files.paths) {
-    open.shards.push_back(TOWLINE_TRY(internal::open_shard(context, file, options)));
-    open.data_bytes += open.shards.back().header.data_bytes();
-    open.tensors += open.shards.back().header.size();
-  }
-  for (const Shard& shard : open.shards) headers.push_back(&shard.header);
-  TOWLINE_TRY(check_shards(open.files, headers));
-  return open;
-}
 
 /// One load, from open files to bytes and digests in memory.
 class Loading {
@@ -159,15 +137,7 @@ void add_tensors(const Shard& shard, const device::MemoryRegionPtr& region, std:
                  std::vector<LoadedTensor>& tensors) {
   const Bytes data = shard.header.data_offset() - shard.image_begin();
   for (size_t i = 0; i < shard.header.size(); ++i) {
-    const HeaderTensor from = shard.header[i];
-    LoadedTensor to;
-    to.slice = device::RegionSlice{region, data + from.begin, from.bytes()};
-    to.desc.name = from.name;
-    to.desc.address = to.slice.address();
-    to.desc.bytes = from.bytes();
-    to.desc.device = region->device();
-    to.desc.dtype = tensor::torch_text(from.dtype);
-    to.desc.shape = tensor::Shape(from.shape.begin(), from.shape.end());
+    LoadedTensor to = internal::place(shard.header[i], region, data);
     if (!digests.empty()) to.desc.digest = digests[i];
     tensors.push_back(std::move(to));
   }
@@ -212,7 +182,7 @@ tensor::Manifest LoadedCheckpoint::manifest() const {
 Result<LoadedCheckpoint> load_checkpoint(const LoaderContext& context, device::Device& device, const std::string& path,
                                          const LoadOptions& options) {
   const TimePoint start = context.clock.now();
-  OpenCheckpoint open = TOWLINE_TRY(open_checkpoint(context, path, options));
+  OpenCheckpoint open = TOWLINE_TRY(internal::open_checkpoint(context, path, options));
   const TimePoint opened = context.clock.now();
   Loading loading(context, device, options, open);
   LoadedCheckpoint loaded;
@@ -231,7 +201,7 @@ Result<LoadedCheckpoint> load_checkpoint(const LoaderContext& context, device::D
 Result<void> reload_checkpoint(const LoaderContext& context, device::Device& device, const std::string& path,
                                LoadedCheckpoint& loaded, const LoadOptions& options) {
   const TimePoint start = context.clock.now();
-  OpenCheckpoint open = TOWLINE_TRY(open_checkpoint(context, path, options));
+  OpenCheckpoint open = TOWLINE_TRY(internal::open_checkpoint(context, path, options));
   TOWLINE_TRY(check_layout(open, loaded));
   const TimePoint opened = context.clock.now();
   Loading loading(context, device, options, open);
