@@ -23,7 +23,7 @@ class Ban:
 
 
 BANS = (
-    Ban(r"\bstd::j?thread\b|\bpthread_create\b|\bstd::async\b", "Clock::spawn (base/clock.h)", _ROOMS, ("src/towline/base/",)),
+    Ban(r"\bstd::j?thread\b(?!::id)|\bpthread_create\b|\bstd::async\b", "Clock::spawn (base/clock.h)", _ROOMS, ("src/towline/base/",)),
     Ban(r"\b(secure_)?getenv\s*\(|\benviron\b", "take it from Options, set at the edge (base/options.h)", except_in=_EDGES),
     Ban(
         r"\b(system_clock|steady_clock|high_resolution_clock)::now\b|\bclock_gettime\b|\bgettimeofday\b|(?<![\w.>:])time\s*\(\s*(NULL|nullptr|0|&)",
@@ -36,14 +36,15 @@ BANS = (
         except_in=("src/towline/base/",),
     ),
     Ban(
-        r"\bsleep_for\b|\bthis_thread::sleep_until\b|(?<![\w.>:])(u|nano)?sleep\s*\(",
+        r"\bthis_thread::sleep_(for|until)\b|(?<![\w.>:])(u|nano)?sleep\s*\(",
         "Clock::wait on a Signal, or towline::sleep_until (base/clock.h)",
         except_in=("src/towline/base/clock.cc",),
     ),
     Ban(r"#\s*include\s*<ranges>|\bstd::views::|\bstd::ranges::views::", "a loop or an algorithm: Clang 14 has no views"),
     Ban(r"#\s*include\s*<format>|\bstd::v?format\b", "fmt::format: GCC 12 has no <format>"),
     Ban(r"#\s*include\s*<expected>|\bstd::expected\b", "Result (base/result.h)"),
-    Ban(r"\bthrow\b", "return fail(...) (base/error.h)", _ROOMS),
+    # An allocator has no other way to say it.
+    Ban(r"\bthrow\b(?!\s+std::bad_alloc)", "return fail(...) (base/error.h)", _ROOMS),
     Ban(r"\bstd::(cout|cerr|clog)\b|(?<!\w)f?printf\s*\(|(?<!\w)puts\s*\(", "Logger (base/log.h)", _ROOMS, ("src/towline/base/",)),
     Ban(r"\bstd::endl\b", "'\\n'"),
     Ban(r"\busing\s+namespace\s+std\b", "std:: in front of the name"),

@@ -8,7 +8,6 @@ import os
 import pathlib
 import shlex
 import subprocess
-import tempfile
 
 from tidy_rules.tree import File, Finding, Tree
 
@@ -20,8 +19,8 @@ def check(tree: Tree, build: pathlib.Path) -> list[Finding]:
         return [Finding(str(build), 1, f"no compile_commands.json ({error.strerror}): configure it first")]
     flags = _flags_by_folder(tree, commands)
     headers = [file for file in tree.cpp() if file.suffix == ".h"]
-    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(_compile, tree, header, _nearest(flags, header), pathlib.Path(scratch)) for header in headers]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(_compile, tree, header, _nearest(flags, header)) for header in headers]
         return [found for job in jobs if (found := job.result())]
 
 
@@ -61,14 +60,12 @@ def _nearest(flags: dict[str, list[str]], header: File) -> list[str] | None:
     return flags[max(sorted(flags), key=lambda other: len(os.path.commonprefix([other + "/", folder + "/"])))]
 
 
-def _compile(tree: Tree, header: File, flags: list[str] | None, scratch: pathlib.Path) -> Finding | None:
+def _compile(tree: Tree, header: File, flags: list[str] | None) -> Finding | None:
     if flags is None:
         return Finding(header.path, 1, "no compile command to try it with")
-    probe = scratch / (header.path.replace("/", "__") + ".cc")
-    probe.write_text(f'#include "{tree.root / header.path}"\n')
     done = subprocess.run(
-        [*flags, "-fsyntax-only", "-Wno-error=unused-function", str(probe)],
-        cwd=tree.root, capture_output=True, text=True, check=False,
+        [*flags, "-fsyntax-only", "-x", "c++", "-"],
+        input=f'#include "{tree.root / header.path}"\n', cwd=tree.root, capture_output=True, text=True, check=False,
     )
     if done.returncode == 0:
         return None

@@ -101,6 +101,7 @@ def test_a_banned_name_is_found_with_its_replacement(plant: Plant, path: str, co
         ("tests/unit/base/a_test.cc", 'std::thread t(f); auto* seed = std::getenv("TOWLINE_SEED");'),
         ("src/towline/transfer/a.cc", "auto t = clock.now(); rng.rand_like(); // std::thread"),
         ("src/towline/transfer/a.cc", 'log.info("call getenv() and sleep_for");'),
+        ("src/towline/transfer/a.cc", "throw std::bad_alloc(); const std::thread::id id; sleep_for(clock, span);"),
         ("src/towline/transfer/a.cc", "fmt::format_to(out, x); snprintf(buffer, 4, x); static_assert(true);"),
         ("src/towline/transfer/a.cc", "uptime(0); x.time(0);"),
         ("src/towline/device/internal/cuda_shim.cc", "dlopen(name, 0);"),
