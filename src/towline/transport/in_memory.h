@@ -26,7 +26,7 @@ class InMemoryFabric {
 struct InMemoryOptions {
   bool own_task = false;  ///< a task of the clock moves the bytes; else progress() does
   bool strided_pieces = true;
-  uint64_t pieces_per_post_max = 1 << 20;
+  uint64_t pieces_per_post_max = 1 << 17;
   Bytes piece_bytes_max = GiB(1024);
   Bytes bytes_in_flight_max = GiB(1024);
   uint64_t posts_in_flight_max = 4096;

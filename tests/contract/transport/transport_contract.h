@@ -779,7 +779,8 @@ TEST_P(TransportContract, ARestartedAgentIsAnotherIncarnation) {
   world_->run([&] {
     Agent a = open("a"), b = open("b");
     const uint64_t before = decode_metadata(b.transport->export_metadata().value(), "").value().incarnation;
-    b = Agent();
+    b.registration = nullptr;
+    b.transport = nullptr;
     b = open("b");
     fill_random(b.memory, 16);
     EXPECT_NE(decode_metadata(b.transport->export_metadata().value(), "").value().incarnation, before);
