@@ -18,7 +18,7 @@ class SimulatedTransport : public ::testing::Test {
     read_ = a_->prepare(peer_, Direction::kRead, *b_, kBytes);
     std::fill(b_->data.begin(), b_->data.end(), std::byte{1});
   }
-  void sleep_for(Nanoseconds span) { sleep_until(clock_, deadline_after(clock_, span)); }
+  void pass(Nanoseconds span) { sleep_until(clock_, deadline_after(clock_, span)); }
   bool landed() const { return a_->data[0] == std::byte{1}; }
 
   SimulatedClock clock_;
@@ -33,17 +33,17 @@ TEST_F(SimulatedTransport, CancelledBeforeItsFirstByteLeavesNothingLands) {
   read.cancel();
   EXPECT_EQ(read.phase(), Phase::kFailed);
   EXPECT_EQ(read.error().code, Code::kCancelled);
-  sleep_for(milliseconds(5));
+  pass(milliseconds(5));
   EXPECT_FALSE(landed());
 }
 
 TEST_F(SimulatedTransport, CancelledOnTheWireIsUnsettledUntilItLands) {
   Completion read = a_->post(*read_);
-  sleep_for(microseconds(500));
+  pass(microseconds(500));
   read.cancel();
   EXPECT_EQ(read.phase(), Phase::kUnsettled);
   EXPECT_FALSE(landed());
-  sleep_for(milliseconds(5));
+  pass(milliseconds(5));
   EXPECT_EQ(read.phase(), Phase::kDone);
   EXPECT_TRUE(landed());
 }
@@ -60,13 +60,13 @@ TEST_F(SimulatedTransport, ADeadlineOnTheWireIsUnsettledAtThatInstant) {
 TEST_F(SimulatedTransport, AQueuedOperationThatMissesItsDeadlineHasFailed) {
   a_->post(*read_);
   const Completion second = a_->post(*read_, {deadline_after(clock_, microseconds(500))});
-  sleep_for(microseconds(600));
+  pass(microseconds(600));
   EXPECT_EQ(second.phase(), Phase::kFailed);
 }
 
 TEST_F(SimulatedTransport, RemovingAPeerWaitsForTheWireAndSaysWhenItDidNot) {
   const Completion read = a_->post(*read_);
-  sleep_for(microseconds(500));
+  pass(microseconds(500));
   const auto early = a_->transport->remove_peer(peer_, deadline_after(clock_, microseconds(1)));
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().code, Code::kDeadlineExceeded);
@@ -74,13 +74,13 @@ TEST_F(SimulatedTransport, RemovingAPeerWaitsForTheWireAndSaysWhenItDidNot) {
   EXPECT_TRUE(a_->transport->remove_peer(peer_, kNoDeadline));
   EXPECT_EQ(read.phase(), Phase::kFailed);
   EXPECT_EQ(read.error().code, Code::kUnavailable);
-  sleep_for(milliseconds(5));
+  pass(milliseconds(5));
   EXPECT_FALSE(landed());
 }
 
 TEST_F(SimulatedTransport, AKilledPeerIsNoticedAfterItsTime) {
   const Completion read = a_->post(*read_);
-  sleep_for(microseconds(500));
+  pass(microseconds(500));
   network_.kill("b");
   const TimePoint death = clock_.now();
   const auto ended = transport::await(clock_, *a_->transport, read, kNoDeadline);
@@ -88,7 +88,7 @@ TEST_F(SimulatedTransport, AKilledPeerIsNoticedAfterItsTime) {
   EXPECT_EQ(ended.error().code, Code::kUnavailable);
   EXPECT_EQ(ended.error().scope, Scope::kEndpoint);
   EXPECT_EQ(clock_.now(), death + SimulatedNetworkOptions().death_notice);
-  sleep_for(milliseconds(5));
+  pass(milliseconds(5));
   EXPECT_FALSE(landed());
 }
 
@@ -126,7 +126,7 @@ TEST_F(SimulatedTransport, MemoryOfAReadIsHeldUntilItHasSettledAndNoLonger) {
   a_->registration = nullptr;
   a_->memory = nullptr;
   EXPECT_FALSE(held.expired());
-  sleep_for(milliseconds(5));
+  pass(milliseconds(5));
   EXPECT_TRUE(landed());
   EXPECT_TRUE(held.expired());
 }

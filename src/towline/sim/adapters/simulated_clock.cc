@@ -1,5 +1,7 @@
 #include "towline/sim/adapters/simulated_clock.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,6 +19,7 @@ struct SimulatedClock::Actor {
   Signal ended;        // counts 1 from the end of the body
   bool ready = false;  // in runnable_
   bool woken = false;  // by the signal, not by the deadline
+  pthread_t thread = pthread_self();
 };
 
 /// Made on the waiter's stack for one wait.
@@ -54,7 +57,7 @@ SimulatedClock::SimulatedClock(const SimulatedClockOptions& options)
 SimulatedClock::~SimulatedClock() { TOWLINE_CHECK(actors_.empty(), "tasks outlive their clock", waiting_names()); }
 
 void SimulatedClock::check_owner() const {
-  TOWLINE_CHECK(std::this_thread::get_id() == owner_, "simulated time was touched by a second thread");
+  TOWLINE_CHECK(pthread_equal(pthread_self(), root_->thread) != 0, "simulated time was touched by a second thread");
 }
 
 TimePoint SimulatedClock::now() const {

@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <variant>
 
 #include "towline/base/bytes.h"
@@ -77,7 +76,6 @@ class SimulatedClock final : public Clock {
   std::string waiting_names() const;
 
   const SimulatedClockOptions options_;
-  const std::thread::id owner_ = std::this_thread::get_id();
   TimePoint now_;
   uint64_t sequence_ = 0;
   uint64_t turns_at_instant_ = 0;
