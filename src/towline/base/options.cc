@@ -13,9 +13,9 @@ namespace towline {
 namespace {
 
 constexpr std::string_view kPrefix = "TOWLINE_";
-// Read by tests and their harness, which may run our programs in the same environment.
-constexpr std::array<std::string_view, 4> kTestVariables = {"TOWLINE_BIN", "TOWLINE_MODULE_PATH", "TOWLINE_SEED",
-                                                            "TOWLINE_UPDATE_GOLDEN"};
+// Read by our scripts and tests, which run our programs in the same environment.
+constexpr std::array<std::string_view, 5> kHarnessVariables = {"TOWLINE_BIN", "TOWLINE_BUILD", "TOWLINE_MODULE_PATH",
+                                                               "TOWLINE_SEED", "TOWLINE_UPDATE_GOLDEN"};
 
 std::string to_lower(std::string_view text) {
   std::string lower(text);
@@ -180,7 +180,7 @@ Result<void> Options::set_from_environment(const std::map<std::string, std::stri
   for (const OptionSpec& spec : table_) names.emplace(environment_name(spec.name), spec.name);
   for (const auto& [variable, text] : environment) {
     if (!variable.starts_with(kPrefix)) continue;
-    if (std::find(kTestVariables.begin(), kTestVariables.end(), variable) != kTestVariables.end()) continue;
+    if (std::find(kHarnessVariables.begin(), kHarnessVariables.end(), variable) != kHarnessVariables.end()) continue;
     const auto known = names.find(variable);
     if (known == names.end()) {
       std::vector<std::string_view> variables;

@@ -50,7 +50,8 @@ class Options {
   /// Errors: kInvalidArgument - unknown name (the nearest one is named), or a text that is not of the option's kind.
   Result<void> set(std::string_view name, std::string_view text, OptionOrigin origin, std::string where = {});
   /// Takes TOWLINE_ variables from `environment` (as `extern char** environ`); unknown TOWLINE_ names are errors, but
-  /// for those that only tests read (TOWLINE_BIN, TOWLINE_MODULE_PATH, TOWLINE_SEED, TOWLINE_UPDATE_GOLDEN).
+  /// for those that only scripts and tests read (TOWLINE_BIN, TOWLINE_BUILD, TOWLINE_MODULE_PATH, TOWLINE_SEED,
+  /// TOWLINE_UPDATE_GOLDEN).
   Result<void> set_from_environment(const std::map<std::string, std::string>& environment);
   /// `name = value` lines, `#` comments. `path` is for messages.
   Result<void> set_from_file(std::string_view text, std::string_view path);
