@@ -51,6 +51,7 @@ class StorageBench : public testing::Test {
 
   void use(Result<std::unique_ptr<Storage>> opened) {
     ASSERT_TRUE(opened.has_value()) << to_string(opened.error());
+    region_.reset();  // before its storage
     storage_ = std::move(*opened);
     region_ = storage_->register_region(slice()).value();
   }
