@@ -1,9 +1,33 @@
 #include "towline/sim/adapters/simulated_transport.h"
 #include "contract/transport/transport_contract.h"
 #include "towline/device/simulated.h"
+#include "towline/transport/in_memory.h"
 
 namespace towline::transport::contract {
 namespace {
+
+/// The process-local back end, unchanged, on simulated time: its task is a fiber.
+class InMemoryWorld final : public TransportWorld {
+ public:
+  explicit InMemoryWorld(const InMemoryOptions& options) : options_(options) {}
+  Clock& clock() override { return clock_; }
+  Result<std::unique_ptr<Transport>> open_agent(const std::string& name) override {
+    return open_in_memory_transport({name, clock_, null_log()}, fabric_, options_);
+  }
+  bool revokes_regions() const override { return true; }
+
+ private:
+  const InMemoryOptions options_;
+  sim::SimulatedClock clock_;
+  InMemoryFabric fabric_;
+};
+
+TransportImplementation in_memory(std::string name, bool own_task, Nanoseconds landing_delay) {
+  InMemoryOptions options;
+  options.own_task = own_task;
+  options.landing_delay = landing_delay;
+  return {std::move(name), [=] { return std::make_unique<InMemoryWorld>(options); }};
+}
 
 enum class Memory { kHost, kSimulatedDevice };
 
@@ -66,6 +90,10 @@ INSTANTIATE_TEST_SUITE_P(Simulated, TransportContract,
                                            implementation("Slow", slow()),
                                            implementation("SmallLimits", small_limits()),
                                            implementation("DeviceMemory", {}, Memory::kSimulatedDevice)),
+                         implementation_name);
+INSTANTIATE_TEST_SUITE_P(InMemoryOnSimulatedTime, TransportContract,
+                         ::testing::Values(in_memory("Driven", false, {}), in_memory("OwnTask", true, {}),
+                                           in_memory("Checked", true, std::chrono::milliseconds(3))),
                          implementation_name);
 
 }  // namespace
