@@ -1,9 +1,11 @@
 #include <nanobind/nanobind.h>
 
 #include "errors.h"
+#include "replica.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "Towline's C++ core. Use the package towline; this module is its inside.";
   module.attr("version") = TOWLINE_VERSION;
   towline::python::bind_errors(module);
+  towline::python::bind_replica(module);
 }

@@ -10,5 +10,6 @@ __path__ = _extend_path(__path__, __name__)
 
 from towline._core import version as __version__  # noqa: E402
 from towline.errors import Error  # noqa: E402
+from towline.replica import Replica, Report, pull, serve  # noqa: E402
 
-__all__ = ["Error", "__version__"]
+__all__ = ["Error", "Replica", "Report", "__version__", "pull", "serve"]

@@ -53,11 +53,17 @@ def _without_output(words: list[str], directory: str) -> list[str]:
 
 
 def _nearest(flags: dict[str, list[str]], header: File) -> list[str] | None:
-    """Of the header's folder, a folder above it, or one with the longest common beginning."""
+    """Of the folder with which the header shares most levels; among equals, the one that sees most."""
     if not flags:
         return None
-    folder = os.path.dirname(header.path)
-    return flags[max(sorted(flags), key=lambda other: len(os.path.commonprefix([other + "/", folder + "/"])))]
+    levels = header.path.split("/")[:-1]
+
+    def rank(folder: str) -> tuple[int, int, str]:
+        shared = [a == b for a, b in zip(levels, folder.split("/"))]
+        seen = sum(word.startswith(("-I", "-isystem")) for word in flags[folder])
+        return (shared + [False]).index(False), seen, folder
+
+    return flags[max(flags, key=rank)]
 
 
 def _compile(tree: Tree, header: File, flags: list[str] | None) -> Finding | None:
