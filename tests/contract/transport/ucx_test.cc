@@ -52,7 +52,8 @@ class UcxWorld final : public TransportWorld {
 };
 
 bool is_available() {
-  const auto agent = UcxWorld({}).open_agent("probe");
+  UcxWorld world({});
+  const auto agent = world.open_agent("probe");
   if (agent.has_value()) return true;
   std::fprintf(stderr, "skipped: %s\n", agent.error().message.c_str());
   return false;

@@ -1,0 +1,73 @@
+#include "towline/transport/ucx/registry.h"
+
+#include "towline/transport/ucx/agent_info.h"
+
+namespace towline::transport::ucx {
+
+Result<std::shared_ptr<const Registered>> Registry::make(const device::RegionSlice& slice, size_t index) const {
+  if (!slice.valid() || slice.bytes == Bytes(0))
+    return fail(Code::kInvalidArgument, "register: slice {} ({} bytes at offset {}) is empty or leaves its region",
+                index, slice.bytes, slice.offset);
+  std::byte* const view = slice.host_view();
+  if (view == nullptr)
+    return fail(Code::kUnimplemented, "register: slice {} at {} is memory that no CPU maps", index, slice.address());
+  std::shared_ptr<const Mapping> mapping = segments_.find(view, slice.bytes);
+  if (mapping == nullptr) mapping = TOWLINE_TRY(Mapping::of(context_, view, slice.bytes));
+  Blob key = encode_key({Address::of(view).value() - slice.address().value(), mapping->key()});
+  return std::shared_ptr<const Registered>(
+      std::make_shared<Registered>(Registered{slice, std::move(mapping), std::move(key)}));
+}
+
+Result<std::vector<uint64_t>> Registry::add(std::span<const device::RegionSlice> slices) {
+  std::vector<std::shared_ptr<const Registered>> made;
+  for (size_t i = 0; i < slices.size(); ++i) made.push_back(TOWLINE_TRY(make(slices[i], i)));
+  std::vector<uint64_t> ids;
+  std::shared_ptr<const LocalRanges> stale;
+  std::lock_guard lock(mutex_);
+  for (auto& one : made) {
+    ids.push_back(++last_id_);
+    registered_.emplace(ids.back(), std::move(one));
+  }
+  stale.swap(ranges_);
+  ++revision_;
+  return ids;
+}
+
+void Registry::remove(const std::vector<uint64_t>& ids) {
+  std::vector<std::shared_ptr<const Registered>> released;  // let go of outside of the lock
+  std::shared_ptr<const LocalRanges> stale;
+  std::lock_guard lock(mutex_);
+  for (const uint64_t id : ids) {
+    const auto found = registered_.find(id);
+    released.push_back(std::move(found->second));
+    registered_.erase(found);
+  }
+  stale.swap(ranges_);
+  ++revision_;
+}
+
+std::shared_ptr<const LocalRanges> Registry::ranges() {
+  std::lock_guard lock(mutex_);
+  if (ranges_ != nullptr) return ranges_;
+  auto made = std::make_shared<LocalRanges>();
+  std::vector<RegisteredRange> list;
+  for (const auto& [id, one] : registered_) {
+    list.push_back(
+        {one->slice.address(), one->slice.bytes, one->slice.region->device(), static_cast<uint32_t>(list.size())});
+    made->registered.push_back(one);
+  }
+  made->map = RegistrationMap(list);
+  return ranges_ = std::move(made);
+}
+
+void Registry::describe(AgentMetadata& metadata, KeyTable& keys) const {
+  std::lock_guard lock(mutex_);
+  metadata.revision = revision_;
+  for (const auto& [id, one] : registered_) {
+    const device::MemoryRegion& region = *one->slice.region;
+    metadata.regions.push_back(
+        {one->slice.address(), one->slice.bytes, region.device(), region.kind(), keys.add(one->key)});
+  }
+}
+
+}  // namespace towline::transport::ucx
