@@ -36,7 +36,7 @@ BANS = (
         except_in=("src/towline/base/",),
     ),
     Ban(
-        r"\bthis_thread::sleep_(for|until)\b|(?<![\w.>:])(u|nano)?sleep\s*\(",
+        r"\bthis_thread::sleep_(for|until)\b|(?<![\w.>:])((u|nano)sleep\s*\(|sleep\s*\(\s*\d)",
         "Clock::wait on a Signal, or towline::sleep_until (base/clock.h)",
         except_in=("src/towline/base/clock.cc",),
     ),
@@ -69,7 +69,7 @@ def _banned(file: File, tree: Tree) -> list[Finding]:
         if "dlopen" in ban.pattern and _DLOPEN_ALLOWED.search(file.path):
             continue
         for match in re.finditer(ban.pattern, file.code):
-            name = match.group(0).strip().rstrip("(").strip()
+            name = re.sub(r"\s*\(.*", "", match.group(0).strip())
             if tree.exceptions.get(("ban", file.path)) == name.split("::")[-1]:
                 continue
             line = file.code.count("\n", 0, match.start()) + 1

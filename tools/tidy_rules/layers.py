@@ -32,6 +32,8 @@ NARROWER: dict[str, set[str]] = {
     "src/towline/reshard/plan": {"tensor", "base"},
     "src/towline/collective/schedule": {"tensor", "base"},
 }
+# Folders of a room that are private to it: its inside, and back ends that are a module of their own.
+_PRIVATE = {"internal", "ucx"}
 # In headers beside our own and fmt: C++ itself, and what POSIX declares.
 _STANDARD = re.compile(r"[a-z_0-9]+|c[a-z]+")
 _POSIX = re.compile(r"(sys|netinet|arpa|linux)/[a-z_0-9]+\.h|(unistd|fcntl|poll|errno|dlfcn|stdint|stddef)\.h")
@@ -59,8 +61,9 @@ def _forbidden(file: File, parts: list[str]) -> str | None:
     room = parts[1]
     if room not in MAY_USE:
         return f"'{room}' is no room: add it to MAY_USE in tools/tidy_rules/layers.py"
-    if "internal" in parts[2:-1] and file.room != room and not file.is_test:
-        return f"internal/ of {room} is private: use one of its public headers"
+    private = _PRIVATE.intersection(parts[2:-1])
+    if private and file.room != room and not file.is_test:
+        return f"{private.pop()}/ of {room} is private: use one of its public headers"
     if file.room is None or file.room == room:
         return None
     if file.room not in MAY_USE:
@@ -84,10 +87,11 @@ def _own_header_first(file: File, tree: Tree) -> list[Finding]:
 
 
 def check_third_party(tree: Tree) -> list[Finding]:
-    """Foreign headers stay in .cc, shim and internal/ files: whoever includes a public header gets none of them."""
+    """Foreign headers stay in .cc, shim and private files: whoever includes a public header gets none of them."""
     found = []
     for file in tree.cpp():
-        if file.suffix != ".h" or file.room is None or "/internal/" in file.path or file.name.endswith("_shim.h"):
+        private = bool(_PRIVATE.intersection(file.path.split("/"))) or file.name.endswith("_shim.h")
+        if file.suffix != ".h" or file.room is None or private:
             continue
         for line, angled, path in includes(file.text):
             foreign = not path.startswith("towline/") if not angled else not _allowed_in_header(path)
