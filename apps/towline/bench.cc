@@ -9,12 +9,11 @@
 namespace towline::cli {
 namespace {
 
-constexpr PositionalSpec kPositionals[] = {
-    {"what", "memcpy, transfer or load"},
-    {"checkpoint", "for load: the checkpoint to read (default: a made one)", false}};
+constexpr PositionalSpec kPositionals[] = {{"what", "memcpy, transfer or load"}};
 constexpr FlagSpec kFlags[] = {
     {"bytes", "SIZE", "how much each round moves (default: 1GiB)"},
     {"repeat", "N", "interleaved rounds (default: 7)"},
+    {"folder", "PATH", "for load: on the disk to measure (default: /var/tmp)"},
     {"markdown", "", "print the table as docs/benchmarks.md holds it"},
 };
 constexpr std::string_view kSettings[] = {"transport"};
@@ -79,7 +78,10 @@ Result<benchmarks::BenchTable> run_named(App& app, const std::string& what, cons
   if (what == "transfer")
     return benchmarks::run_transfer_bench(
         {.bytes = flags.bytes, .rounds = flags.rounds, .transport = app.options().text("transport")}, app.log());
-  if (what == "load") return run_load_bench(app, flags, arguments);
+  if (what == "load")
+    return benchmarks::run_load_bench(
+        {.folder = arguments.find("folder").value_or("/var/tmp"), .bytes = flags.bytes, .rounds = flags.rounds},
+        app.log());
   return fail(Code::kInvalidArgument, "bench '{}' is unknown; there are memcpy, transfer and load", what);
 }
 

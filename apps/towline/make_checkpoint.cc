@@ -1,0 +1,81 @@
+#include <charconv>
+#include <filesystem>
+
+#include "app.h"
+#include "arguments.h"
+#include "towline/loader/checkpoint_writer.h"
+#include "verbs.h"
+
+namespace towline::cli {
+namespace {
+
+constexpr PositionalSpec kPositionals[] = {{"folder", "where to write it; made when it is not there"}};
+constexpr FlagSpec kFlags[] = {
+    {"size", "SIZE", "about (default: 1GiB)"},
+    {"shards", "N", "files (default: 3)"},
+    {"seed", "N", "of the contents: the same seed gives the same bytes (default: 1)"},
+    {"force", "", "replace a checkpoint that is there"},
+};
+constexpr std::string_view kSettings[] = {"deadline"};
+
+Result<uint64_t> number(const Arguments& arguments, const std::string& flag, uint64_t fallback) {
+  const std::optional<std::string> text = arguments.find(flag);
+  if (!text) return fallback;
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error == std::errc() && end == text->data() + text->size()) return value;
+  return fail(Code::kInvalidArgument, "--{} '{}' is not a number", flag, *text);
+}
+
+Result<Bytes> size_of(const Arguments& arguments) {
+  const std::string text = arguments.find("size").value_or("1GiB");
+  const std::optional<Bytes> size = parse_bytes(text);
+  if (size && *size > Bytes(0)) return *size;
+  return fail(Code::kInvalidArgument, "--size '{}' is not a size; write it like 64MiB", text);
+}
+
+Result<void> make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return {};
+  return fail(errno_code(error.value()), "folder '{}': {}", folder, errno_text(error.value()));
+}
+
+Result<void> run_make_checkpoint(App& app, const Arguments& arguments) {
+  const TimePoint start = app.clock().now();
+  const std::string folder = arguments.get("folder");
+  loader::CheckpointWriterOptions options;
+  const uint64_t shards = TOWLINE_TRY(number(arguments, "shards", 3));
+  if (shards == 0 || shards > 1000) return fail(Code::kInvalidArgument, "--shards {} is not from 1 to 1000", shards);
+  options.shards = static_cast<uint32_t>(shards);
+  options.seed = TOWLINE_TRY(number(arguments, "seed", 1));
+  options.replace = arguments.has("force");
+  options.deadline = app.deadline();
+  ProgressBar bar(app.clock(), app.progress_style(), "write");
+  options.progress = [&bar](Bytes done, Bytes total) { bar.update(done, total); };
+  const loader::CheckpointPlan plan = loader::llama_shape(TOWLINE_TRY(size_of(arguments)));
+  TOWLINE_TRY(make_folder(folder));
+  const auto storage = TOWLINE_TRY(storage::open_storage("posix", {app.clock(), app.log()}));
+  const loader::WrittenCheckpoint written = TOWLINE_TRY(write_checkpoint(app.clock(), *storage, folder, plan, options));
+  const Nanoseconds elapsed = app.clock().now() - start;
+  app.print(Document("towline.make-checkpoint/1")
+                .set("path", folder)
+                .set("bytes", written.bytes)
+                .set("tensor_count", uint64_t{written.tensors})
+                .set("shards", options.shards)
+                .set("seconds", std::chrono::duration<double>(elapsed).count()),
+            fmt::format("{}: {} tensors, {} in {} files, written in {}\n", folder, written.tensors,
+                        to_string(written.bytes), options.shards, seconds(elapsed)));
+  return {};
+}
+
+}  // namespace
+
+const VerbSpec kMakeCheckpoint{.name = "make-checkpoint",
+                               .help = "write a Llama-shaped bf16 checkpoint of made-up numbers",
+                               .positionals = kPositionals,
+                               .flags = kFlags,
+                               .settings = kSettings,
+                               .run = &run_make_checkpoint};
+
+}  // namespace towline::cli
