@@ -30,6 +30,9 @@ target_compile_options(towline_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(towline_flags INTERFACE -Wthread-safety -Wno-gnu-statement-expression)
 endif()
+if(TOWLINE_FUZZERS)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # without it the rooms carry no coverage and a fuzzer is blind
+endif()
 if(TOWLINE_SANITIZE)
   # Applied to everything, generated code too, so that the runtimes agree; debug lines for the reports.
   add_compile_options(-fsanitize=${TOWLINE_SANITIZE} -fno-omit-frame-pointer -g1)
