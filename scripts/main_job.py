@@ -125,8 +125,8 @@ def move(fleet: Fleet, server: str, checkpoint: pathlib.Path, model: str) -> lis
     workers = [word for replica in replicas for word in ("--worker", replica)]
     checked = fleet.run(["towline", "verify", str(checkpoint), "--model", model, *workers, *shared])
     by_worker = {worker["worker_id"]: worker for worker in checked["workers"]}
-    for row, replica, path in zip(rows, replicas, ("disk -> 1", "1 -> 2", "2 -> 3")):
-        row["label"] = f"{path}, {row['path']}"
+    for row, replica, path in zip(rows, replicas, ("disk -> replica 1", "replica 1 -> 2", "replica 2 -> 3")):
+        row["label"] = f"{path} ({row['path'].partition(', ')[2] or row['path']})"
         row["check"] = by_worker[replica]
     fleet.stop(*replicas)
     return rows
@@ -174,7 +174,7 @@ def generated_model(fleet: Fleet, size: str) -> pathlib.Path:
     if not (folder / "model.safetensors.index.json").exists():
         say(f"making a Llama-shaped {size} bf16 checkpoint in three shards, once: {folder}")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fleet.run(["towline", "make-checkpoint", str(folder), "--size", size, "--shards", "3", "--dtype", "bf16"])
+        fleet.run(["towline", "make-checkpoint", str(folder), "--size", size, "--shards", "3"])
     return folder
 
 
@@ -190,7 +190,7 @@ def run(options: argparse.Namespace, fleet: Fleet) -> int:
     else:
         jobs = [("all-MiniLM-L6-v2", packaged_model()), (f"llama-{options.size}", generated_model(fleet, options.size))]
     say("measuring this machine's memcpy")
-    memcpy = fleet.run(["towline", "bench", "memcpy", "--bytes", "256MiB", "--repeat", "5"])["rows"][0]["bytes_per_s"]
+    memcpy = fleet.run(["towline", "bench", "memcpy", "--bytes", "256MiB", "--repeat", "5"])["rows"][0]["value"]
     tables, verified = [], True
     for model, checkpoint in jobs:
         rows = move(fleet, server, checkpoint, model)

@@ -54,8 +54,8 @@ def test_both_models_reach_three_replicas_and_nothing_is_left(root: pathlib.Path
     assert code == 0, err
     for model in ("all-MiniLM-L6-v2", "llama-16MiB"):
         assert f"{model}: " in out
-    rows = re.findall(r"(disk -> 1|1 -> 2|2 -> 3), .*?([\d,]+)  +[\d.]+  +[\d.]+  +\d+%  (\d+) of (\d+) tensors", out)
-    assert [row[0] for row in rows] == ["disk -> 1", "1 -> 2", "2 -> 3"] * 2
+    rows = re.findall(r"(disk -> replica 1|replica 1 -> 2|replica 2 -> 3) \(.*?\)  +([\d,]+)  +[\d.]+  +[\d.]+  +\d+%  (\d+) of (\d+) tensors", out)
+    assert [row[0] for row in rows] == ["disk -> replica 1", "replica 1 -> 2", "replica 2 -> 3"] * 2
     assert all(verified == count != "0" for _, _, verified, count in rows)
     assert {rows[0][1]} == {row[1] for row in rows[:3]}, "the replicas hold equally many bytes"
     assert "The same by hand" in out and "memcpy on this machine" in out
