@@ -1,76 +1,13 @@
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
+// The contract of device.h, sentence by sentence; streams and operations are in stream_contract.h. Include both in one
+// file of each test executable that instantiates DeviceContract.
 
-#include <cerrno>
-#include <memory>
-#include <vector>
+#include <map>
 
-#include "towline/device/device.h"
+#include "contract/device/device_contract_fixture.h"
 
-/// Every claim of device.h about memory. To run it on a device, include this file and stream_contract.h in one source
-/// and instantiate: `INSTANTIATE_TEST_SUITE_P(Mine, DeviceContract, ::testing::Values(&open_mine));`
-namespace towline::device {
-
-/// Opens a device with room for at least kContractCapacity; the context outlives it.
-using DeviceFactory = std::unique_ptr<Device> (*)(const DeviceContext& context);
-inline constexpr Bytes kContractCapacity = MiB(256);
-
-class DeviceContract : public ::testing::TestWithParam<DeviceFactory> {
- protected:
-  void SetUp() override { device_ = GetParam()(context_); }
-
-  Device& device() { return *device_; }
-  const DeviceCaps& caps() { return device_->caps(); }
-  void close() { device_.reset(); }
-
-  MemoryRegionPtr allocate(Bytes bytes) { return device_->allocate(bytes, {}).value(); }
-  std::unique_ptr<Stream> stream() { return device_->open_stream(std::nullopt).value(); }
-
-  /// Runs one operation to its end on a stream of its own.
-  Result<void> run(const DeviceOp& op) {
-    auto one = stream();
-    const auto completion = one->enqueue(op);
-    if (!completion) return completion.error();
-    return await(*clock_, *completion, kNoDeadline, "operation");
-  }
-  void write(const MemoryRegionPtr& region, const std::vector<std::byte>& bytes, Bytes offset = Bytes(0)) {
-    std::vector<std::byte> source = bytes;
-    const auto from = borrow_host_memory(source.data(), Bytes(source.size()));
-    run(Copy{{region, offset, from->bytes()}, RegionSlice::whole(from)}).value();
-  }
-  std::vector<std::byte> read(const RegionSlice& slice) {
-    std::vector<std::byte> bytes(slice.bytes.size());
-    const auto to = borrow_host_memory(bytes.data(), slice.bytes);
-    run(Copy{RegionSlice::whole(to), slice}).value();
-    return bytes;
-  }
-  std::vector<std::byte> read(const MemoryRegionPtr& region) { return read(RegionSlice::whole(region)); }
-
-  static std::vector<std::byte> pattern(size_t bytes, uint64_t seed = 1) {
-    std::vector<std::byte> out(bytes);
-    for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>((i * 31 + seed * 17 + (i >> 8)) & 0xff);
-    return out;
-  }
-
-  /// Asks the kernel instead of touching it.
-  static bool readable(Address address) {
-    int ends[2] = {-1, -1};
-    EXPECT_EQ(pipe(ends), 0);
-    const bool ok = ::write(ends[1], reinterpret_cast<const void*>(address.value()), 1) == 1;
-    EXPECT_TRUE(ok || errno == EFAULT);
-    ::close(ends[0]);
-    ::close(ends[1]);
-    return ok;
-  }
-
-  std::unique_ptr<Clock> clock_ = make_system_clock();
-  const DeviceContext context_{*clock_, null_log()};
-
- private:
-  std::unique_ptr<Device> device_;
-};
+namespace towline::device::contract {
 
 TEST_P(DeviceContract, CapsAreWholeAndConsistent) {
   EXPECT_FALSE(caps().name.empty());
@@ -240,27 +177,24 @@ TEST_P(DeviceContract, ForeignAndFreedAddressesAreNotFound) {
   }
 }
 
-class ReservationContract : public DeviceContract {
- protected:
-  void SetUp() override {
-    DeviceContract::SetUp();
-    if (caps().virtual_memory) return;
-    const auto reservation = device().reserve(caps().granularity);
-    ASSERT_FALSE(reservation);
+TEST_P(DeviceContract, AReservationIsUnimplementedWhereTheCapsHaveNoVirtualMemory) {
+  const auto reservation = device().reserve(granule());
+  ASSERT_EQ(reservation.has_value(), caps().virtual_memory);
+  if (!reservation) {
     EXPECT_EQ(reservation.error().code, Code::kUnimplemented);
-    GTEST_SKIP() << caps().name << " has no virtual memory";
   }
-  Bytes granule() { return caps().granularity; }
-};
+}
 
-TEST_P(ReservationContract, TakesAddressesButNoCapacity) {
+TEST_P(DeviceContract, AReservationTakesAddressesButNoCapacity) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(caps().capacity * 4).value();
   EXPECT_EQ(reservation->bytes(), caps().capacity * 4);
   EXPECT_EQ(reservation->base().value() % granule().count(), 0u);
   EXPECT_TRUE(device().allocate(caps().capacity, {}));
 }
 
-TEST_P(ReservationContract, ASizeIsRoundedUpAndNothingIsRefused) {
+TEST_P(DeviceContract, TheSizeOfAReservationIsRoundedUpAndNothingIsRefused) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   EXPECT_EQ(device().reserve(Bytes(1)).value()->bytes(), granule());
   EXPECT_EQ(device().reserve(granule() + Bytes(1)).value()->bytes(), granule() * 2);
   const auto none = device().reserve(Bytes(0));
@@ -271,7 +205,8 @@ TEST_P(ReservationContract, ASizeIsRoundedUpAndNothingIsRefused) {
   EXPECT_EQ(all.error().code, Code::kResourceExhausted);
 }
 
-TEST_P(ReservationContract, EachMappingIsAnAllocationWithItsOwnHandle) {
+TEST_P(DeviceContract, EachMappingIsAnAllocationWithItsOwnHandle) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(granule() * 8).value();
   const auto first = reservation->map(Bytes(0), granule() * 2).value();
   const auto second = reservation->map(granule() * 2, granule()).value();
@@ -289,7 +224,8 @@ TEST_P(ReservationContract, EachMappingIsAnAllocationWithItsOwnHandle) {
   EXPECT_NE(before.handle, one.handle);
 }
 
-TEST_P(ReservationContract, WhatIsNotMappedIsNotFound) {
+TEST_P(DeviceContract, WhatIsNotMappedIsNotFound) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(granule() * 4).value();
   const auto mapped = reservation->map(granule(), granule()).value();
   for (const Bytes hole : {Bytes(0), granule() - Bytes(1), granule() * 2}) {
@@ -299,7 +235,8 @@ TEST_P(ReservationContract, WhatIsNotMappedIsNotFound) {
   }
 }
 
-TEST_P(ReservationContract, RefusesUnalignedAndOutsideMappings) {
+TEST_P(DeviceContract, RefusesUnalignedAndOutsideMappings) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(granule() * 4).value();
   const std::pair<Bytes, Bytes> wrong[] = {{Bytes(0), Bytes(0)},
                                            {Bytes(1), granule()},
@@ -315,7 +252,8 @@ TEST_P(ReservationContract, RefusesUnalignedAndOutsideMappings) {
   }
 }
 
-TEST_P(ReservationContract, RefusesMappingsThatOverlap) {
+TEST_P(DeviceContract, RefusesMappingsThatOverlap) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(granule() * 8).value();
   const auto mapped = reservation->map(granule() * 2, granule() * 2).value();
   const std::pair<uint64_t, uint64_t> overlapping[] = {{2, 2}, {2, 1}, {3, 1}, {1, 2}, {3, 4}, {0, 8}};
@@ -328,7 +266,8 @@ TEST_P(ReservationContract, RefusesMappingsThatOverlap) {
   EXPECT_TRUE(reservation->map(granule() * 4, granule()));
 }
 
-TEST_P(ReservationContract, MappingsCountAgainstTheCapacity) {
+TEST_P(DeviceContract, MappingsCountAgainstTheCapacity) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(caps().capacity * 2).value();
   const Bytes most = round_down(caps().capacity, granule());
   auto mapped = reservation->map(Bytes(0), most).value();
@@ -340,7 +279,8 @@ TEST_P(ReservationContract, MappingsCountAgainstTheCapacity) {
   EXPECT_TRUE(reservation->map(most, granule()));
 }
 
-TEST_P(ReservationContract, DroppingARegionUnmapsItAndThePlaceCanBeMappedAnew) {
+TEST_P(DeviceContract, DroppingARegionUnmapsItAndThePlaceCanBeMappedAnew) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(granule() * 2).value();
   auto region = reservation->map(Bytes(0), granule()).value();
   const uint64_t handle = device().get_allocation(region->address()).value().handle;
@@ -354,7 +294,8 @@ TEST_P(ReservationContract, DroppingARegionUnmapsItAndThePlaceCanBeMappedAnew) {
   EXPECT_EQ(read({region, Bytes(0), Bytes(100)}), pattern(100, 2));
 }
 
-TEST_P(ReservationContract, AMappingOutlivesItsReservation) {
+TEST_P(DeviceContract, AMappingOutlivesItsReservation) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   auto reservation = device().reserve(granule() * 2).value();
   auto region = reservation->map(granule(), granule()).value();
   const Address address = region->address();
@@ -367,7 +308,8 @@ TEST_P(ReservationContract, AMappingOutlivesItsReservation) {
   EXPECT_TRUE(device().allocate(caps().capacity, {}));
 }
 
-TEST_P(ReservationContract, BytesLieContiguousAcrossMappings) {
+TEST_P(DeviceContract, BytesLieContiguousAcrossMappings) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
   const auto reservation = device().reserve(granule() * 2).value();
   const auto first = reservation->map(Bytes(0), granule()).value();
   const auto second = reservation->map(granule(), granule()).value();
@@ -386,4 +328,4 @@ TEST_P(ReservationContract, BytesLieContiguousAcrossMappings) {
   EXPECT_TRUE(std::equal(head.begin(), head.end(), expected.begin() + 50));
 }
 
-}  // namespace towline::device
+}  // namespace towline::device::contract

@@ -1,33 +1,14 @@
 #pragma once
 
+// What device.h and device_op.h say of streams, events and operations.
+
 #include <cstring>
-#include <thread>
 
-#include "contract/device/device_contract.h"
+#include "contract/device/device_contract_fixture.h"
 
-/// Every claim of device.h and device_op.h about streams and operations.
-namespace towline::device {
+namespace towline::device::contract {
 
-class StreamContract : public DeviceContract {
- protected:
-  static std::shared_ptr<Signal> signal() { return std::make_shared<Signal>(); }
-
-  /// A region over bytes that the test holds.
-  static MemoryRegionPtr borrow(std::vector<std::byte>& bytes) {
-    return borrow_host_memory(bytes.data(), Bytes(bytes.size()));
-  }
-  Result<void> end(const Completion& completion) { return await(*clock_, completion, kNoDeadline, "operation"); }
-  static Fill fill(const MemoryRegionPtr& region, int value) {
-    return Fill{RegionSlice::whole(region), static_cast<std::byte>(value)};
-  }
-  Code refusal(const DeviceOp& op) {
-    const auto completion = stream()->enqueue(op);
-    EXPECT_FALSE(completion);
-    return completion ? Code::kUnknown : completion.error().code;
-  }
-};
-
-TEST_P(StreamContract, AnOperationThatIsNotNativeIsUnimplemented) {
+TEST_P(DeviceContract, AnOperationThatIsNotNativeIsUnimplemented) {
   const auto region = allocate(Bytes(64));
   const auto accumulator = std::make_shared<DigestAccumulator>();
   const RegionSlice first{region, Bytes(0), Bytes(16)};
@@ -45,7 +26,7 @@ TEST_P(StreamContract, AnOperationThatIsNotNativeIsUnimplemented) {
   }
 }
 
-TEST_P(StreamContract, CopiesBetweenHostAndDeviceAndWithinTheDevice) {
+TEST_P(DeviceContract, CopiesBetweenHostAndDeviceAndWithinTheDevice) {
   auto source = pattern(100000);
   const auto from = borrow(source);
   const auto first = allocate(Bytes(100000));
@@ -56,13 +37,13 @@ TEST_P(StreamContract, CopiesBetweenHostAndDeviceAndWithinTheDevice) {
   EXPECT_TRUE(std::equal(got.begin(), got.end(), source.begin() + 333));
 }
 
-TEST_P(StreamContract, ACopyOfNothingIsDone) {
+TEST_P(DeviceContract, ACopyOfNothingIsDone) {
   const auto region = allocate(Bytes(10));
   EXPECT_TRUE(run(Copy{{region, Bytes(10), Bytes(0)}, {region, Bytes(0), Bytes(0)}}));
   EXPECT_TRUE(run(Fill{{region, Bytes(10), Bytes(0)}, std::byte{1}}));
 }
 
-TEST_P(StreamContract, AStridedCopyPlacesEveryRun) {
+TEST_P(DeviceContract, AStridedCopyPlacesEveryRun) {
   const auto from = allocate(Bytes(1000));
   const auto to = allocate(Bytes(1000));
   write(from, pattern(1000));
@@ -76,7 +57,7 @@ TEST_P(StreamContract, AStridedCopyPlacesEveryRun) {
   EXPECT_EQ(read(to), expected);
 }
 
-TEST_P(StreamContract, AFillSetsItsSliceAlone) {
+TEST_P(DeviceContract, AFillSetsItsSliceAlone) {
   const auto region = allocate(Bytes(300));
   write(region, std::vector<std::byte>(300, std::byte{0}));
   ASSERT_TRUE(run(Fill{{region, Bytes(100), Bytes(100)}, std::byte{0xab}}));
@@ -85,7 +66,7 @@ TEST_P(StreamContract, AFillSetsItsSliceAlone) {
   EXPECT_EQ(read(region), expected);
 }
 
-TEST_P(StreamContract, ACastRoundsToNearestEven) {
+TEST_P(DeviceContract, ACastRoundsToNearestEven) {
   const std::vector<float> values = {1.0F, -2.5F, 1.00390625F, 1.01171875F, 3.0e38F};
   const auto from = allocate(Bytes(values.size() * 4));
   std::vector<std::byte> bytes(values.size() * 4);
@@ -101,7 +82,7 @@ TEST_P(StreamContract, ACastRoundsToNearestEven) {
   EXPECT_EQ(got, (std::vector<uint16_t>{0x3f80, 0xc020, 0x3f80, 0x3f82, 0x7f62}));
 }
 
-TEST_P(StreamContract, ADigestGoesOnOverSeveralOperations) {
+TEST_P(DeviceContract, ADigestGoesOnOverSeveralOperations) {
   const auto region = allocate(Bytes(10000));
   write(region, pattern(10000));
   const auto accumulator = std::make_shared<DigestAccumulator>();
@@ -112,7 +93,7 @@ TEST_P(StreamContract, ADigestGoesOnOverSeveralOperations) {
   EXPECT_EQ(accumulator->finish().bytes, xxh3_128(pattern(10000)));
 }
 
-TEST_P(StreamContract, TheCompletionCountsTheBytes) {
+TEST_P(DeviceContract, TheCompletionCountsTheBytes) {
   const auto region = allocate(Bytes(100));
   auto one = stream();
   const auto fills = one->enqueue(Fill{{region, Bytes(0), Bytes(60)}, std::byte{1}}).value();
@@ -120,7 +101,7 @@ TEST_P(StreamContract, TheCompletionCountsTheBytes) {
   EXPECT_EQ(fills.moved(0), Bytes(60));
 }
 
-TEST_P(StreamContract, OperationsRunInTheirOrder) {
+TEST_P(DeviceContract, OperationsRunInTheirOrder) {
   const auto first = allocate(Bytes(5000));
   const auto second = allocate(Bytes(5000));
   auto one = stream();
@@ -134,7 +115,7 @@ TEST_P(StreamContract, OperationsRunInTheirOrder) {
   EXPECT_EQ(read(first), std::vector<std::byte>(5000, std::byte{255}));
 }
 
-TEST_P(StreamContract, AnAwaitHoldsWhatFollowsUntilTheSignalHasItsCount) {
+TEST_P(DeviceContract, AnAwaitHoldsWhatFollowsUntilTheSignalHasItsCount) {
   const auto region = allocate(Bytes(10));
   auto one = stream();
   const auto gate = signal();
@@ -156,7 +137,7 @@ TEST_P(StreamContract, AnAwaitHoldsWhatFollowsUntilTheSignalHasItsCount) {
   EXPECT_EQ(read(region), std::vector<std::byte>(10, std::byte{2}));
 }
 
-TEST_P(StreamContract, StreamsOfOneDeviceRunSideBySide) {
+TEST_P(DeviceContract, StreamsOfOneDeviceRunSideBySide) {
   const auto region = allocate(Bytes(10));
   auto blocked = stream();
   auto free = stream();
@@ -168,7 +149,7 @@ TEST_P(StreamContract, StreamsOfOneDeviceRunSideBySide) {
   EXPECT_TRUE(end(held));
 }
 
-TEST_P(StreamContract, AnEventIsReadyWhenAllBeforeItHasCompleted) {
+TEST_P(DeviceContract, AnEventIsReadyWhenAllBeforeItHasCompleted) {
   auto one = stream();
   const auto gate = signal();
   const Event early = one->record().value();
@@ -183,7 +164,7 @@ TEST_P(StreamContract, AnEventIsReadyWhenAllBeforeItHasCompleted) {
   EXPECT_EQ(held.phase(), Phase::kDone);
 }
 
-TEST_P(StreamContract, AnotherStreamWaitsForAnEvent) {
+TEST_P(DeviceContract, AnotherStreamWaitsForAnEvent) {
   const auto first = allocate(Bytes(1000));
   const auto second = allocate(Bytes(1000));
   auto writer = stream();
@@ -199,7 +180,7 @@ TEST_P(StreamContract, AnotherStreamWaitsForAnEvent) {
   EXPECT_EQ(read(second), std::vector<std::byte>(1000, std::byte{7}));
 }
 
-TEST_P(StreamContract, AStreamMayWaitForItsOwnEventAndForOneLongReady) {
+TEST_P(DeviceContract, AStreamMayWaitForItsOwnEventAndForOneLongReady) {
   auto one = stream();
   auto two = stream();
   const Event event = one->record().value();
@@ -209,7 +190,7 @@ TEST_P(StreamContract, AStreamMayWaitForItsOwnEventAndForOneLongReady) {
   EXPECT_TRUE(two->synchronize(kNoDeadline));
 }
 
-TEST_P(StreamContract, SynchronizeEndsAtItsDeadlineAndTheWorkGoesOn) {
+TEST_P(DeviceContract, SynchronizeEndsAtItsDeadlineAndTheWorkGoesOn) {
   const auto region = allocate(Bytes(10));
   auto one = stream();
   EXPECT_TRUE(one->synchronize(kNoDeadline));
@@ -228,7 +209,7 @@ TEST_P(StreamContract, SynchronizeEndsAtItsDeadlineAndTheWorkGoesOn) {
   EXPECT_EQ(after.phase(), Phase::kDone);
 }
 
-TEST_P(StreamContract, AFailureBreaksItsStreamAndNoOther) {
+TEST_P(DeviceContract, AFailureBreaksItsStreamAndNoOther) {
   const auto region = allocate(Bytes(10));
   write(region, std::vector<std::byte>(10, std::byte{0}));
   auto broken = stream();
@@ -252,7 +233,7 @@ TEST_P(StreamContract, AFailureBreaksItsStreamAndNoOther) {
   EXPECT_EQ(read(region), std::vector<std::byte>(10, std::byte{0}));
 }
 
-TEST_P(StreamContract, WaitingForAnEventThatFailedBreaksTheWaiter) {
+TEST_P(DeviceContract, WaitingForAnEventThatFailedBreaksTheWaiter) {
   auto first = stream();
   auto second = stream();
   auto awaits = first->enqueue(Await{signal(), 1}).value();
@@ -263,7 +244,7 @@ TEST_P(StreamContract, WaitingForAnEventThatFailedBreaksTheWaiter) {
   EXPECT_EQ(outcome.error().code, Code::kCancelled);
 }
 
-TEST_P(StreamContract, ACancelledOperationThatHasNotBegunEndsAtOnceAndNeverLands) {
+TEST_P(DeviceContract, ACancelledOperationThatHasNotBegunEndsAtOnceAndNeverLands) {
   const auto region = allocate(Bytes(10));
   write(region, std::vector<std::byte>(10, std::byte{0}));
   auto one = stream();
@@ -278,7 +259,7 @@ TEST_P(StreamContract, ACancelledOperationThatHasNotBegunEndsAtOnceAndNeverLands
   EXPECT_EQ(read(region), std::vector<std::byte>(10, std::byte{0}));
 }
 
-TEST_P(StreamContract, CancellingWhatHasEndedChangesNothing) {
+TEST_P(DeviceContract, CancellingWhatHasEndedChangesNothing) {
   const auto region = allocate(Bytes(10));
   auto one = stream();
   auto done = one->enqueue(fill(region, 9)).value();
@@ -288,7 +269,7 @@ TEST_P(StreamContract, CancellingWhatHasEndedChangesNothing) {
   EXPECT_TRUE(one->synchronize(kNoDeadline));
 }
 
-TEST_P(StreamContract, SizesThatDifferAreRefused) {
+TEST_P(DeviceContract, SizesThatDifferAreRefused) {
   const auto region = allocate(Bytes(1000));
   EXPECT_EQ(refusal(Copy{{region, Bytes(0), Bytes(10)}, {region, Bytes(100), Bytes(11)}}), Code::kInvalidArgument);
   const RegionSlice to{region, Bytes(0), Bytes(100)};
@@ -301,7 +282,7 @@ TEST_P(StreamContract, SizesThatDifferAreRefused) {
   EXPECT_TRUE(run(Cast{to, from, 50, Dtype::kF16, Dtype::kF32}));
 }
 
-TEST_P(StreamContract, SlicesThatLeaveTheirRegionAreRefused) {
+TEST_P(DeviceContract, SlicesThatLeaveTheirRegionAreRefused) {
   const auto region = allocate(Bytes(1000));
   const auto other = allocate(Bytes(1000));
   const RegionSlice good{other, Bytes(0), Bytes(10)};
@@ -317,7 +298,7 @@ TEST_P(StreamContract, SlicesThatLeaveTheirRegionAreRefused) {
   }
 }
 
-TEST_P(StreamContract, StridedRunsThatLeaveTheirSliceAreRefused) {
+TEST_P(DeviceContract, StridedRunsThatLeaveTheirSliceAreRefused) {
   const auto from = RegionSlice::whole(allocate(Bytes(1000)));
   const auto to = RegionSlice::whole(allocate(Bytes(1000)));
   constexpr uint64_t kHuge = uint64_t{1} << 63;
@@ -330,7 +311,7 @@ TEST_P(StreamContract, StridedRunsThatLeaveTheirSliceAreRefused) {
   EXPECT_TRUE(run(StridedCopy{to, from, Bytes(2000), {0, 10}, {100, 10}, {100, 10}}));
 }
 
-TEST_P(StreamContract, MemoryOfAForeignDeviceIsRefused) {
+TEST_P(DeviceContract, MemoryOfAForeignDeviceIsRefused) {
   const auto region = allocate(Bytes(10));
   std::vector<std::byte> bytes(10);
   MemoryRegion::Fields fields;
@@ -344,14 +325,14 @@ TEST_P(StreamContract, MemoryOfAForeignDeviceIsRefused) {
   EXPECT_EQ(refusal(Copy{RegionSlice::whole(foreign), RegionSlice::whole(region)}), Code::kInvalidArgument);
 }
 
-TEST_P(StreamContract, ACopyThatOverlapsItselfIsRefused) {
+TEST_P(DeviceContract, ACopyThatOverlapsItselfIsRefused) {
   const auto region = allocate(Bytes(1000));
   EXPECT_EQ(refusal(Copy{{region, Bytes(0), Bytes(100)}, {region, Bytes(99), Bytes(100)}}), Code::kInvalidArgument);
   EXPECT_EQ(refusal(Copy{{region, Bytes(99), Bytes(100)}, {region, Bytes(0), Bytes(100)}}), Code::kInvalidArgument);
   EXPECT_TRUE(run(Copy{{region, Bytes(0), Bytes(100)}, {region, Bytes(100), Bytes(100)}}));
 }
 
-TEST_P(StreamContract, NullSignalsAccumulatorsAndEventsAreRefused) {
+TEST_P(DeviceContract, NullSignalsAccumulatorsAndEventsAreRefused) {
   const auto region = allocate(Bytes(10));
   EXPECT_EQ(refusal(Notify{nullptr}), Code::kInvalidArgument);
   EXPECT_EQ(refusal(Await{nullptr, 0}), Code::kInvalidArgument);
@@ -359,7 +340,7 @@ TEST_P(StreamContract, NullSignalsAccumulatorsAndEventsAreRefused) {
   EXPECT_EQ(stream()->wait(Event(Completion())).error().code, Code::kInvalidArgument);
 }
 
-TEST_P(StreamContract, ARefusedOperationDoesNotBreakTheStream) {
+TEST_P(DeviceContract, ARefusedOperationDoesNotBreakTheStream) {
   const auto region = allocate(Bytes(10));
   auto one = stream();
   ASSERT_FALSE(one->enqueue(Notify{nullptr}));
@@ -367,7 +348,7 @@ TEST_P(StreamContract, ARefusedOperationDoesNotBreakTheStream) {
   EXPECT_TRUE(one->synchronize(kNoDeadline));
 }
 
-TEST_P(StreamContract, AFullQueueSaysSoEnqueuesNothingAndTakesMoreLater) {
+TEST_P(DeviceContract, AFullQueueSaysSoEnqueuesNothingAndTakesMoreLater) {
   constexpr size_t kFarTooMany = 1u << 20;
   auto one = stream();
   const auto gate = signal();
@@ -392,7 +373,7 @@ TEST_P(StreamContract, AFullQueueSaysSoEnqueuesNothingAndTakesMoreLater) {
   EXPECT_EQ(counter->count(), accepted + 1);
 }
 
-TEST_P(StreamContract, AnOperationHoldsItsMemoryUntilItHasCompleted) {
+TEST_P(DeviceContract, AnOperationHoldsItsMemoryUntilItHasCompleted) {
   auto region = allocate(MiB(4));
   const std::weak_ptr<const MemoryRegion> watched = region;
   auto one = stream();
@@ -406,7 +387,7 @@ TEST_P(StreamContract, AnOperationHoldsItsMemoryUntilItHasCompleted) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST_P(StreamContract, DroppingAStreamWaitsForItsWork) {
+TEST_P(DeviceContract, DroppingAStreamWaitsForItsWork) {
   const auto from = allocate(MiB(16));
   const auto to = allocate(MiB(16));
   std::vector<Completion> completions;
@@ -418,7 +399,7 @@ TEST_P(StreamContract, DroppingAStreamWaitsForItsWork) {
   for (const Completion& completion : completions) EXPECT_EQ(completion.phase(), Phase::kDone);
 }
 
-TEST_P(StreamContract, DroppingAStreamCancelsAnAwaitThatNobodySatisfied) {
+TEST_P(DeviceContract, DroppingAStreamCancelsAnAwaitThatNobodySatisfied) {
   const auto region = allocate(Bytes(10));
   const auto gate = signal();
   auto one = stream();
@@ -434,7 +415,7 @@ TEST_P(StreamContract, DroppingAStreamCancelsAnAwaitThatNobodySatisfied) {
   EXPECT_EQ(read(region), std::vector<std::byte>(10, std::byte{1}));
 }
 
-TEST_P(StreamContract, DroppingAStreamWaitsForTheEventsOfOthers) {
+TEST_P(DeviceContract, DroppingAStreamWaitsForTheEventsOfOthers) {
   const auto region = allocate(Bytes(10));
   auto first = stream();
   auto second = stream();
@@ -449,7 +430,7 @@ TEST_P(StreamContract, DroppingAStreamWaitsForTheEventsOfOthers) {
   EXPECT_EQ(fills.phase(), Phase::kDone);
 }
 
-TEST_P(StreamContract, ADroppedCompletionDetaches) {
+TEST_P(DeviceContract, ADroppedCompletionDetaches) {
   const auto counter = signal();
   auto one = stream();
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(one->enqueue(Notify{counter}));
@@ -457,7 +438,7 @@ TEST_P(StreamContract, ADroppedCompletionDetaches) {
   EXPECT_EQ(counter->count(), 100u);
 }
 
-TEST_P(StreamContract, ManyThreadsMayEnqueue) {
+TEST_P(DeviceContract, ManyThreadsMayEnqueue) {
   constexpr uint64_t kThreads = 4;
   constexpr uint64_t kEach = 500;
   const auto counter = signal();
@@ -473,7 +454,7 @@ TEST_P(StreamContract, ManyThreadsMayEnqueue) {
   EXPECT_EQ(counter->count(), kThreads * kEach);
 }
 
-TEST_P(StreamContract, MemoryMayBeDroppedAndTakenWhileStreamsRun) {
+TEST_P(DeviceContract, MemoryMayBeDroppedAndTakenWhileStreamsRun) {
   const auto source = allocate(MiB(1));
   write(source, pattern(size_t{1} << 20));
   std::vector<std::unique_ptr<Stream>> streams;
@@ -488,4 +469,4 @@ TEST_P(StreamContract, MemoryMayBeDroppedAndTakenWhileStreamsRun) {
   EXPECT_TRUE(device().allocate(caps().capacity - MiB(8), {}));
 }
 
-}  // namespace towline::device
+}  // namespace towline::device::contract

@@ -65,12 +65,13 @@ TEST_F(SimulatedFault, TheNthStreamOperationFailsAndBreaksItsStream) {
 }
 
 TEST_F(SimulatedFault, TheOrderOfCallsChoosesTheOperationAlsoAcrossStreams) {
+  const auto apart = RegionSlice::whole(device_->allocate(MiB(2), {}).value());
   for (int round = 0; round < 20; ++round) {
     const auto one = device_->open_stream(std::nullopt).value();
     const auto two = device_->open_stream(std::nullopt).value();
     faults_.stream_op = 3;
     ASSERT_TRUE(one->enqueue(fill()));
-    ASSERT_TRUE(two->enqueue(fill()));
+    ASSERT_TRUE(two->enqueue(Fill{apart, std::byte{2}}));
     const auto third = one->enqueue(fill()).value();
     ASSERT_TRUE(two->synchronize(kNoDeadline));
     ASSERT_FALSE(one->synchronize(kNoDeadline));
