@@ -15,27 +15,36 @@
 
 namespace towline::loader::oracle {
 
+struct Member;
 struct Node {
   enum class Kind { kNull, kString, kCount, kObject, kArray, kOther };
   Kind kind = Kind::kOther;
   std::string text;
   uint64_t count = 0;
-  std::vector<std::pair<std::string, Node>> members;  // an array's have empty keys
+  std::vector<Member> members;  // an array's have empty names
 
-  const Node* find(std::string_view key) const {
-    for (const auto& [name, node] : members) {
-      if (name == key) return &node;
-    }
-    return nullptr;
-  }
-  bool has_duplicates() const {
-    std::set<std::string> names;
-    for (const auto& member : members) {
-      if (!names.insert(member.first).second) return true;
-    }
-    return false;
-  }
+  const Node* find(std::string_view name) const;
+  bool has_duplicates() const;
 };
+struct Member {
+  std::string name;
+  Node value;
+};
+
+inline const Node* Node::find(std::string_view name) const {
+  for (const Member& member : members) {
+    if (member.name == name) return &member.value;
+  }
+  return nullptr;
+}
+
+inline bool Node::has_duplicates() const {
+  std::set<std::string> names;
+  for (const Member& member : members) {
+    if (!names.insert(member.name).second) return true;
+  }
+  return false;
+}
 
 /// Builds the tree; refuses what is nested deeper than `depth_max`.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
@@ -62,8 +71,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     if (open_.empty()) return root;
     auto& members = open_.back()->members;
     const bool object = open_.back()->kind == Node::Kind::kObject;
-    members.emplace_back(object ? key_ : std::string(), Node{});
-    return members.back().second;
+    members.push_back(Member{object ? key_ : std::string(), Node{}});
+    return members.back().value;
   }
   bool add(Node::Kind kind, std::string text = {}, uint64_t count = 0) {
     Node& node = place();
@@ -112,8 +121,8 @@ inline std::optional<std::vector<uint64_t>> counts(const Node* node) {
   if (node == nullptr || node->kind != Node::Kind::kArray) return std::nullopt;
   std::vector<uint64_t> values;
   for (const auto& member : node->members) {
-    if (member.second.kind != Node::Kind::kCount) return std::nullopt;
-    values.push_back(member.second.count);
+    if (member.value.kind != Node::Kind::kCount) return std::nullopt;
+    values.push_back(member.value.count);
   }
   return values;
 }
