@@ -9,6 +9,7 @@
 #include "towline/transport/ucx/chunk.h"
 #include "towline/transport/ucx/connection_request.h"
 #include "towline/transport/ucx/status.h"
+#include "towline/transport/ucx/stream_copy.h"
 
 namespace towline::transport::ucx {
 namespace {
@@ -78,9 +79,9 @@ Result<Step> Connection::move_mapped(const Chunk& chunk, std::byte* mapped) {
   block.populated |= chunk.bytes * 2 >= kBlockBytes;
   block.bytes_moved += chunk.bytes.count();
   if (chunk.direction == Direction::kRead) {
-    std::memcpy(chunk.local, mapped, chunk.bytes.size());
+    stream_copy(chunk.local, mapped, chunk.bytes.size());
   } else {
-    std::memcpy(mapped, chunk.local, chunk.bytes.size());
+    stream_copy(mapped, chunk.local, chunk.bytes.size());
     std::atomic_thread_fence(std::memory_order_release);
   }
   TOWLINE_TRY(check_alive());  // had it closed meanwhile, the memory might have been another's already

@@ -1,5 +1,6 @@
 #include "towline/transport/ucx/engine.h"
 
+#include <pthread.h>
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
@@ -18,6 +19,13 @@ constexpr Nanoseconds kStopTime = std::chrono::seconds(3);
 /// Except for its error, if it has one.
 bool has_moved_all(const Operation& operation) {
   return operation.all_issued() && operation.outstanding == 0 && !operation.needs_flush();
+}
+
+/// A thread that wakes another on a busy core is put off it until the other sleeps again, here for the milliseconds of
+/// a copy: post() would take as long. Threads of the batch policy do not do that to those who wake them.
+void let_posters_run_on() {
+  const sched_param parameters{};
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
 }
 
 ucs_status_t create_worker(ucp_context_h context, ucp_worker_h* worker) {
@@ -125,6 +133,7 @@ void Engine::count_left_pending(size_t count) {
 }
 
 void Engine::run(const std::stop_token& stop) {
+  let_posters_run_on();
   const std::stop_callback wake(stop, [this] { inbox_->wake(); });
   for (;;) {
     if (stop.stop_requested() && !stopping_) begin_stop();
