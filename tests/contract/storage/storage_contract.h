@@ -25,8 +25,7 @@ using OpenStorage = std::function<Result<std::unique_ptr<Storage>>(const Storage
 struct StorageFactory {
   std::string name;
   OpenStorage open;
-  bool on_disk = true;          ///< its paths are files of this machine
-  OpenStorage open_small = {};  ///< without on_disk: a disk of 1 MiB
+  bool on_disk = true;  ///< its paths are files of this machine
 };
 inline std::string factory_name(const testing::TestParamInfo<StorageFactory>& info) { return info.param.name; }
 
