@@ -97,7 +97,9 @@ class Puller {
       local_.push_back(TOWLINE_TRY(allocate(group, session_.device())));
       TOWLINE_TRY(session_.manager().register_tensors(local_.back()));
     }
-    copy_from_ = TOWLINE_TRY(allocate({"copy", options_.tensor_bytes, local_[0].size(), true}, session_.device()));
+    Bytes largest;
+    for (const Catalogue& catalogue : local_) largest = std::max(largest, catalogue.bytes());
+    copy_from_ = TOWLINE_TRY(allocate({"copy", largest, 1, true}, session_.device()));
     peer_ = TOWLINE_TRY(session_.manager().add_peer(metadata, deadline_after(clock_, std::chrono::seconds(30))));
     return {};
   }

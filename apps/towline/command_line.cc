@@ -38,7 +38,7 @@ class Parser {
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-      return ended(error);
+      return ended(error, {argv + 1, argv + argc});
     }
     for (const auto& [subcommand, verb] : verbs_)
       if (subcommand->parsed()) gather(*subcommand, *verb);
@@ -46,13 +46,28 @@ class Parser {
   }
 
  private:
-  Result<Command> ended(const CLI::ParseError& error) {
+  Result<Command> ended(const CLI::ParseError& error, const std::vector<std::string>& typed) {
     std::ostringstream out, errors;
     if (app_.exit(error, out, errors) == 0) {
       command_.text = out.str();
       return std::move(command_);
     }
-    return fail(Code::kInvalidArgument, "{}; see `towline{} --help`", error.what(), used_verb());
+    const std::optional<std::string> unknown = unknown_flag(typed);
+    return fail(Code::kInvalidArgument, "{}; see `towline{} --help`",
+                unknown ? fmt::format("unknown flag {}", *unknown) : error.what(), used_verb());
+  }
+
+  /// The first flag that the verb does not have. CLI11 would complain of its value first, as a positional too many.
+  std::optional<std::string> unknown_flag(const std::vector<std::string>& typed) const {
+    for (const auto& [subcommand, verb] : verbs_) {
+      if (!subcommand->parsed()) continue;
+      for (const std::string& word : typed) {
+        const std::string flag = word.substr(0, word.find('='));
+        if (word == "--") break;
+        if (flag.rfind("--", 0) == 0 && subcommand->get_option_no_throw(flag) == nullptr) return flag;
+      }
+    }
+    return std::nullopt;
   }
 
   std::string used_verb() const {

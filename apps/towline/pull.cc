@@ -50,11 +50,14 @@ class PullRun {
 
   Result<LoadSummary> run() {
     ProgressBar bar(app_.clock(), app_.progress_style(), "pull");
-    transfer::PeerLoad peer(
-        {app_.clock(), app_.log(), metadata_, session_.device(), session_.manager()},
-        {.query = {.model_name = flags_.model, .rank = flags_.rank, .worker_id = arguments_.find("from")},
-         .transport = session_.options().transport,
-         .receive = receive_options(app_, deadline_, bar)});
+    transfer::PeerLoadOptions options;
+    options.query.model_name = flags_.model;
+    options.query.rank = flags_.rank;
+    options.query.worker_id = arguments_.find("from");
+    options.transport = session_.options().transport;
+    options.receive = receive_options(app_, deadline_, bar);
+    transfer::PeerLoad peer({app_.clock(), app_.log(), metadata_, session_.device(), session_.manager()},
+                            std::move(options));
     if (!arguments_.has("or-load")) {
       TOWLINE_TRY(peer.available());
       const transfer::LoadStrategy::Attempt attempt = peer.attempt();
