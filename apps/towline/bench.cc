@@ -1,5 +1,3 @@
-#include <charconv>
-
 #include "app.h"
 #include "bench_load.h"
 #include "bench_memcpy.h"
@@ -9,10 +7,14 @@
 namespace towline::cli {
 namespace {
 
-constexpr PositionalSpec kPositionals[] = {{"what", "memcpy, transfer or load"}};
+constexpr PositionalSpec kPositionals[] = {
+    {.name = "what", .help = "memcpy, transfer or load", .choices = "memcpy|transfer|load"}};
 constexpr FlagSpec kFlags[] = {
-    {"bytes", "SIZE", "how much each round moves (default: 1GiB)"},
-    {"repeat", "N", "interleaved rounds (default: 7)"},
+    {.name = "bytes",
+     .placeholder = "SIZE",
+     .help = "how much each round moves (default: 1GiB)",
+     .kind = OptionKind::kBytes},
+    {.name = "repeat", .placeholder = "N", .help = "interleaved rounds (default: 7)", .kind = OptionKind::kCount},
     {"folder", "PATH", "for load: on the disk to measure (default: /var/tmp)"},
     {"markdown", "", "print the table as docs/benchmarks.md holds it"},
 };
@@ -24,18 +26,10 @@ struct BenchFlags {
 };
 
 Result<BenchFlags> bench_flags(const Arguments& arguments) {
-  BenchFlags flags;
-  if (const auto text = arguments.find("bytes")) {
-    const std::optional<Bytes> bytes = parse_bytes(*text);
-    if (!bytes || *bytes < MiB(1))
-      return fail(Code::kInvalidArgument, "--bytes '{}' is not a size of 1MiB or more", *text);
-    flags.bytes = *bytes;
-  }
-  if (const auto text = arguments.find("repeat")) {
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), flags.rounds);
-    if (error != std::errc() || end != text->data() + text->size() || flags.rounds == 0)
-      return fail(Code::kInvalidArgument, "--repeat '{}' is not a number of 1 or more", *text);
-  }
+  BenchFlags flags{.bytes = arguments.bytes("bytes", GiB(1)), .rounds = arguments.count("repeat", 7)};
+  if (flags.bytes < MiB(1)) return fail(Code::kInvalidArgument, "--bytes: a bench moves 1MiB or more");
+  if (flags.rounds == 0 || flags.rounds > 1000)
+    return fail(Code::kInvalidArgument, "--repeat {} is not from 1 to 1000", flags.rounds);
   return flags;
 }
 
@@ -78,11 +72,9 @@ Result<benchmarks::BenchTable> run_named(App& app, const std::string& what, cons
   if (what == "transfer")
     return benchmarks::run_transfer_bench(
         {.bytes = flags.bytes, .rounds = flags.rounds, .transport = app.options().text("transport")}, app.log());
-  if (what == "load")
-    return benchmarks::run_load_bench(
-        {.folder = arguments.find("folder").value_or("/var/tmp"), .bytes = flags.bytes, .rounds = flags.rounds},
-        app.log());
-  return fail(Code::kInvalidArgument, "bench '{}' is unknown; there are memcpy, transfer and load", what);
+  return benchmarks::run_load_bench(
+      {.folder = arguments.find("folder").value_or("/var/tmp"), .bytes = flags.bytes, .rounds = flags.rounds},
+      app.log());
 }
 
 Result<void> run_bench(App& app, const Arguments& arguments) {

@@ -1,7 +1,7 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <memory>
+#include <deque>
 #include <sstream>
 
 namespace towline::cli {
@@ -41,7 +41,7 @@ class Parser {
       return ended(error, {argv + 1, argv + argc});
     }
     for (const auto& [subcommand, verb] : verbs_)
-      if (subcommand->parsed()) gather(*subcommand, *verb);
+      if (subcommand->parsed()) TOWLINE_TRY(gather(*subcommand, *verb));
     return std::move(command_);
   }
 
@@ -81,8 +81,8 @@ class Parser {
     verbs_.emplace_back(subcommand, &verb);
     for (const PositionalSpec& positional : verb.positionals) {
       CLI::Option* option =
-          subcommand->add_option(std::string(positional.name), storage(), std::string(positional.help));
-      option->required(positional.required)->expected(1)->type_name("");
+          subcommand->add_option(std::string(positional.name), store(texts_), std::string(positional.help));
+      option->required(positional.required)->type_name("");
     }
     for (const FlagSpec& flag : verb.flags) add_flag(*subcommand, "--" + std::string(flag.name), flag);
     for (const std::string_view name : verb.settings) {
@@ -97,12 +97,10 @@ class Parser {
       subcommand.add_flag(name)->description(std::string(flag.help));
       return;
     }
-    CLI::Option* option = subcommand.add_option(name, storage(), std::string(flag.help));
+    CLI::Option* option = flag.repeatable ? subcommand.add_option(name, store(lists_), std::string(flag.help))
+                                          : subcommand.add_option(name, store(texts_), std::string(flag.help));
     option->type_name(std::string(flag.placeholder))->allow_extra_args(false);
-    if (flag.repeatable)
-      option->take_all();
-    else
-      option->take_last();
+    if (!flag.repeatable) option->take_last();
   }
 
   void add_common(CLI::App& subcommand) {
@@ -113,28 +111,38 @@ class Parser {
     subcommand.add_flag("-q")->description("fewer log lines");
   }
 
-  std::vector<std::string>& storage() {
-    values_.push_back(std::make_unique<std::vector<std::string>>());
-    return *values_.back();
+  /// Somewhere for CLI11 to put a value; what it found is read back through results().
+  template <typename T>
+  static T& store(std::deque<T>& values) {
+    return values.emplace_back();
   }
 
-  void gather(const CLI::App& subcommand, const VerbSpec& verb) {
+  Result<void> gather(const CLI::App& subcommand, const VerbSpec& verb) {
     command_.verb = &verb;
     command_.json = subcommand.count("--json") > 0;
     command_.verbosity = static_cast<int>(subcommand.count("-v")) - static_cast<int>(subcommand.count("-q"));
-    for (const PositionalSpec& positional : verb.positionals) take(subcommand, positional.name, positional.name);
+    for (const PositionalSpec& positional : verb.positionals)
+      TOWLINE_TRY(take(subcommand, std::string(positional.name),
+                       {.name = positional.name,
+                        .kind = positional.choices.empty() ? OptionKind::kText : OptionKind::kChoice,
+                        .choices = positional.choices}));
     for (const FlagSpec& flag : verb.flags) {
       const std::string name = "--" + std::string(flag.name);
       if (flag.placeholder.empty() && subcommand.count(name) > 0) command_.arguments.add(std::string(flag.name), "");
-      if (!flag.placeholder.empty()) take(subcommand, name, flag.name);
+      if (!flag.placeholder.empty()) TOWLINE_TRY(take(subcommand, name, {.name = flag.name, .kind = flag.kind}));
     }
     for (const std::string_view name : verb.settings) take_setting(subcommand, name);
     for (const std::string_view name : {"config", "log_level", "log_format"}) take_setting(subcommand, name);
+    return {};
   }
 
-  void take(const CLI::App& subcommand, std::string_view option, std::string_view name) {
-    for (const std::string& value : subcommand.get_option(std::string(option))->results())
-      command_.arguments.add(std::string(name), value);
+  /// Takes the values of one option, each checked against what `spec` says it is.
+  Result<void> take(const CLI::App& subcommand, const std::string& option, const OptionSpec& spec) {
+    for (const std::string& value : subcommand.get_option(option)->results()) {
+      TOWLINE_TRY(check_option(spec, value));
+      command_.arguments.add(std::string(spec.name), value);
+    }
+    return {};
   }
 
   void take_setting(const CLI::App& subcommand, std::string_view name) {
@@ -144,7 +152,8 @@ class Parser {
 
   CLI::App app_;
   std::vector<std::pair<CLI::App*, const VerbSpec*>> verbs_;
-  std::vector<std::unique_ptr<std::vector<std::string>>> values_;
+  std::deque<std::string> texts_;
+  std::deque<std::vector<std::string>> lists_;
   Command command_;
 };
 

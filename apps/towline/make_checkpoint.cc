@@ -1,4 +1,3 @@
-#include <charconv>
 #include <filesystem>
 
 #include "app.h"
@@ -11,28 +10,15 @@ namespace {
 
 constexpr PositionalSpec kPositionals[] = {{"folder", "where to write it; made when it is not there"}};
 constexpr FlagSpec kFlags[] = {
-    {"size", "SIZE", "about (default: 1GiB)"},
-    {"shards", "N", "files (default: 3)"},
-    {"seed", "N", "of the contents: the same seed gives the same bytes (default: 1)"},
+    {.name = "size", .placeholder = "SIZE", .help = "about (default: 1GiB)", .kind = OptionKind::kBytes},
+    {.name = "shards", .placeholder = "N", .help = "files (default: 3)", .kind = OptionKind::kCount},
+    {.name = "seed",
+     .placeholder = "N",
+     .help = "of the contents: the same seed gives the same bytes (default: 1)",
+     .kind = OptionKind::kCount},
     {"force", "", "replace a checkpoint that is there"},
 };
 constexpr std::string_view kSettings[] = {"deadline"};
-
-Result<uint64_t> number(const Arguments& arguments, const std::string& flag, uint64_t fallback) {
-  const std::optional<std::string> text = arguments.find(flag);
-  if (!text) return fallback;
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error == std::errc() && end == text->data() + text->size()) return value;
-  return fail(Code::kInvalidArgument, "--{} '{}' is not a number", flag, *text);
-}
-
-Result<Bytes> size_of(const Arguments& arguments) {
-  const std::string text = arguments.find("size").value_or("1GiB");
-  const std::optional<Bytes> size = parse_bytes(text);
-  if (size && *size > Bytes(0)) return *size;
-  return fail(Code::kInvalidArgument, "--size '{}' is not a size; write it like 64MiB", text);
-}
 
 Result<void> make_folder(const std::string& folder) {
   std::error_code error;
@@ -45,15 +31,15 @@ Result<void> run_make_checkpoint(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();
   const std::string folder = arguments.get("folder");
   loader::CheckpointWriterOptions options;
-  const uint64_t shards = TOWLINE_TRY(number(arguments, "shards", 3));
+  const uint64_t shards = arguments.count("shards", 3);
   if (shards == 0 || shards > 1000) return fail(Code::kInvalidArgument, "--shards {} is not from 1 to 1000", shards);
   options.shards = static_cast<uint32_t>(shards);
-  options.seed = TOWLINE_TRY(number(arguments, "seed", 1));
+  options.seed = arguments.count("seed", 1);
   options.replace = arguments.has("force");
   options.deadline = app.deadline();
   ProgressBar bar(app.clock(), app.progress_style(), "write");
   options.progress = [&bar](Bytes done, Bytes total) { bar.update(done, total); };
-  const loader::CheckpointPlan plan = loader::llama_shape(TOWLINE_TRY(size_of(arguments)));
+  const loader::CheckpointPlan plan = loader::llama_shape(arguments.bytes("size", GiB(1)));
   TOWLINE_TRY(make_folder(folder));
   const auto storage = TOWLINE_TRY(storage::open_storage("posix", {app.clock(), app.log()}));
   const loader::WrittenCheckpoint written = TOWLINE_TRY(write_checkpoint(app.clock(), *storage, folder, plan, options));

@@ -12,7 +12,7 @@ constexpr FlagSpec kFlags[] = {
     {"or-load", "CHECKPOINT", "when no replica can serve it, load this from disk"},
     {"serve", "", "become a source once all is in place, until Ctrl-C"},
     {"worker-id", "ID", "with --serve: unique per replica (default: random)"},
-    {"rank", "N", "rank of the shard (default: 0)"},
+    {.name = "rank", .placeholder = "N", .help = "rank of the shard (default: 0)", .kind = OptionKind::kCount},
     {"dry-run", "", "print what would be pulled from where, move nothing"},
     {"ready-file", "PATH", "written when all is in place"},
 };

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <filesystem>
+#include <limits>
 
 #include "towline/base/rng.h"
 #include "towline/loader/disk_load.h"
@@ -12,13 +12,6 @@ namespace towline::cli {
 namespace {
 
 double in_seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
-
-Result<uint32_t> parse_rank(const std::string& text) {
-  uint32_t rank = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error == std::errc() && end == text.data() + text.size()) return rank;
-  return fail(Code::kInvalidArgument, "--rank '{}' is not a number of 0 or more", text);
-}
 
 }  // namespace
 
@@ -32,7 +25,9 @@ Result<ReplicaFlags> replica_flags(const Arguments& arguments, const std::string
   ReplicaFlags flags{.model = model};
   if (flags.model.empty()) return fail(Code::kInvalidArgument, "the model has no name; give one with --model");
   flags.worker_id = arguments.find("worker-id").value_or(fmt::format("{:08x}", entropy() & 0xffffffffu));
-  flags.rank = Rank(TOWLINE_TRY(parse_rank(arguments.find("rank").value_or("0"))));
+  const uint64_t rank = arguments.count("rank", 0);
+  if (rank > std::numeric_limits<uint32_t>::max()) return fail(Code::kInvalidArgument, "--rank {} is too large", rank);
+  flags.rank = Rank(static_cast<uint32_t>(rank));
   flags.ready_file = arguments.get("ready-file");
   return flags;
 }

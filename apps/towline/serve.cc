@@ -9,7 +9,7 @@ constexpr PositionalSpec kPositionals[] = {{"checkpoint", "a .safetensors file o
 constexpr FlagSpec kFlags[] = {
     {"model", "NAME", "name under which others pull it (default: the checkpoint's base name)"},
     {"worker-id", "ID", "unique per replica (default: random)"},
-    {"rank", "N", "rank of this shard (default: 0)"},
+    {.name = "rank", .placeholder = "N", .help = "rank of this shard (default: 0)", .kind = OptionKind::kCount},
     {"ready-file", "PATH", "written once others can pull"},
 };
 constexpr std::string_view kSettings[] = {"server", "deadline", "transport", "load_mode", "heartbeat_interval"};

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "arguments.h"
+#include "towline/base/options.h"
 #include "towline/base/result.h"
 
 namespace towline::cli {
@@ -16,11 +17,13 @@ struct FlagSpec {
   std::string_view placeholder;  ///< `PATH`; empty for a switch
   std::string_view help;
   bool repeatable = false;
+  OptionKind kind = OptionKind::kText;  ///< what its value must be; anything else is misuse
 };
 struct PositionalSpec {
   std::string_view name;  ///< shown in capitals
   std::string_view help;
   bool required = true;
+  std::string_view choices = {};  ///< `a|b|c`; empty: anything
 };
 /// One row of the verb table; each verb's file defines its own.
 struct VerbSpec {

@@ -13,7 +13,7 @@ constexpr PositionalSpec kPositionals[] = {{"checkpoint", "a .safetensors file o
 constexpr FlagSpec kFlags[] = {
     {"model", "NAME", "name under which it is served (default: the checkpoint's base name)"},
     {"worker", "WORKER_ID", "check this worker (default: every ready one)", true},
-    {"rank", "N", "rank of the shard (default: 0)"},
+    {.name = "rank", .placeholder = "N", .help = "rank of the shard (default: 0)", .kind = OptionKind::kCount},
 };
 constexpr std::string_view kSettings[] = {"server", "deadline", "transport", "window", "load_mode"};
 
