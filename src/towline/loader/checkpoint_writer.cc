@@ -20,7 +20,8 @@ struct Buffer {
   Completion write;  // invalid: free
 };
 
-/// One file under its temporary name. What is appended is written behind the caller's back, two buffers deep.
+/// One file under its temporary name. What is appended is written behind the caller's back, two buffers deep, past the
+/// page cache where the file allows it: filling the cache costs more than the disk, and pushes out what is in use.
 class FileWriter {
  public:
   FileWriter(Clock& clock, storage::Storage& storage, std::array<Buffer, 2>& buffers, Deadline deadline)
@@ -36,7 +37,8 @@ class FileWriter {
   Result<void> close(bool sync);
 
  private:
-  Result<void> flush();
+  Result<void> reopen_buffered();
+  Result<void> flush(size_t bytes);
   Result<void> settle(Buffer& buffer);
   Buffer& current() { return buffers_[turn_ % 2]; }
 
@@ -64,6 +66,13 @@ Result<void> FileWriter::open(const std::string& path, Bytes bytes) {
   return {};
 }
 
+Result<void> FileWriter::reopen_buffered() {
+  for (Buffer& buffer : buffers_) TOWLINE_TRY(settle(buffer));
+  file_.reset();
+  file_ = TOWLINE_TRY(storage_.open(path_, {.write = true, .exclusive_lock = true}));
+  return {};
+}
+
 Result<void> FileWriter::settle(Buffer& buffer) {
   if (!buffer.write.valid()) return {};
   const Completion write = std::exchange(buffer.write, Completion());
@@ -77,16 +86,20 @@ Result<std::span<std::byte>> FileWriter::room() {
 
 Result<void> FileWriter::advance(size_t bytes) {
   filled_ += bytes;
-  return filled_ == kBufferBytes.size() ? flush() : Result<void>();
+  return filled_ == kBufferBytes.size() ? flush(filled_) : Result<void>();
 }
 
-Result<void> FileWriter::flush() {
-  if (filled_ == 0) return {};
-  const storage::Segment segment{written_, current().region, Bytes(0), Bytes(filled_)};
+// Starts the write of the first `bytes` of the buffer at hand. What is left of it moves to the front of the next one.
+Result<void> FileWriter::flush(size_t bytes) {
+  const storage::Segment segment{written_, current().region, Bytes(0), Bytes(bytes)};
   current().write = TOWLINE_TRY(file_->submit(Direction::kWrite, std::span(&segment, 1), nullptr, deadline_));
-  written_ += Bytes(filled_);
-  filled_ = 0;
+  written_ += Bytes(bytes);
+  const std::byte* const rest = current().bytes.get() + bytes;
+  filled_ -= bytes;
   ++turn_;
+  if (filled_ == 0) return {};
+  TOWLINE_TRY(settle(current()));
+  std::memcpy(current().bytes.get(), rest, filled_);
   return {};
 }
 
@@ -102,7 +115,12 @@ Result<void> FileWriter::append(std::string_view text) {
 }
 
 Result<void> FileWriter::close(bool sync) {
-  TOWLINE_TRY(flush());
+  if (file_->path() == storage::DataPath::kDirect) {
+    const size_t whole = round_down(Bytes(filled_), storage_.caps().offset_alignment).size();
+    if (whole > 0) TOWLINE_TRY(flush(whole));
+    if (filled_ > 0) TOWLINE_TRY(reopen_buffered());  // direct files take whole blocks only
+  }
+  if (filled_ > 0) TOWLINE_TRY(flush(filled_));
   for (Buffer& buffer : buffers_) TOWLINE_TRY(settle(buffer));
   if (sync) {
     const Completion synced = TOWLINE_TRY(file_->sync(storage::SyncKind::kAll, deadline_));

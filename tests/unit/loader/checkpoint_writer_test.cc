@@ -11,6 +11,7 @@
 #include "towline/loader/safetensors_header.h"
 #include "towline/storage/faulty.h"
 #include "towline/storage/memory.h"
+#include "unit/loader/checkpoint_builder.h"
 
 namespace towline::loader {
 namespace {
@@ -130,11 +131,11 @@ class WriteCheckpoint : public testing::Test {
         storage::open_memory_storage({*clock_, null_log()}, std::make_shared<storage::MemoryDisk>(disk)), faults_);
   }
   Result<WrittenCheckpoint> write(const CheckpointPlan& plan, const CheckpointWriterOptions& options) {
-    return write_checkpoint(*clock_, *storage_, "/", plan, options);
+    return write_checkpoint(*clock_, *storage_, folder_, plan, options);
   }
-  std::vector<std::string> names() { return storage_->list("/").value(); }
+  std::vector<std::string> names() { return storage_->list(folder_).value(); }
   std::string read(const std::string& name) {
-    const auto file = storage_->open("/" + name, {}).value();
+    const auto file = storage_->open(folder_ + name, {}).value();
     std::string text(file->size().value().size(), '\0');
     const auto region =
         storage_
@@ -164,6 +165,7 @@ class WriteCheckpoint : public testing::Test {
     }
   }
 
+  std::string folder_ = "/";
   std::unique_ptr<Clock> clock_ = make_system_clock();
   storage::StorageFaults faults_;
   std::unique_ptr<storage::Storage> storage_;
@@ -262,6 +264,25 @@ TEST_F(WriteCheckpoint, AFailedReplacementBeforeTheRenamesKeepsTheOldOne) {
   size_t found = 0;
   expect_contents("model.safetensors", mixed(), 1, found);
   EXPECT_EQ(names().size(), 1U);
+}
+
+// Past the page cache, where the disk allows it: whole blocks one way, the odd tail another.
+TEST_F(WriteCheckpoint, OnARealDiskFilesOfAnySizeAreWhole) {
+  const TemporaryFolder folder;
+  folder_ = folder.path() + "/";
+  storage_ = storage::open_storage("posix", {*clock_, null_log()}).value();
+  const Bytes header = Bytes(cut_into_shards({{"w", Dtype::kU8, {8'000'000}}}, 1).value()[0].header.size());
+  const Bytes block = KiB(4);
+  for (const Bytes file :
+       {MiB(8), MiB(8) + Bytes(1), MiB(8) + block, MiB(16) + block * 3 + Bytes(5), MiB(8) - Bytes(1)}) {
+    SCOPED_TRACE(file.count());
+    const CheckpointPlan plan = {{"w", Dtype::kU8, {(file - header).count()}}};
+    const auto written = write(plan, {.seed = 3, .replace = true, .sync = false});
+    ASSERT_TRUE(written.has_value()) << to_string(written.error());
+    size_t found = 0;
+    expect_contents("model.safetensors", plan, 3, found);
+    EXPECT_EQ(found, 1U);
+  }
 }
 
 TEST_F(WriteCheckpoint, KeepsItsDeadline) {
