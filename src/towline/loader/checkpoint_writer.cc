@@ -56,7 +56,7 @@ class FileWriter {
 Result<void> FileWriter::open(const std::string& path, Bytes bytes) {
   path_ = path;
   storage::OpenOptions options{
-      .write = true, .create = true, .truncate = true, .exclusive_lock = true, .reserve = bytes};
+      .write = true, .create = true, .truncate = true, .direct = true, .exclusive_lock = true, .reserve = bytes};
   auto opened = storage_.open(path, options);
   if (!opened.has_value() && opened.error().code == Code::kUnimplemented) {  // a file system that cannot reserve
     options.reserve = Bytes(0);
