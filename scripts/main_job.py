@@ -221,6 +221,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     # SIGTERM unwinds like Ctrl-C, so that the fleet ends with us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it puts aside with it ignored
     folder = pathlib.Path(tempfile.mkdtemp(prefix="towline-quickstart-"))
     fleet = Fleet(options.bin.resolve(), folder)
     with contextlib.ExitStack() as stack:

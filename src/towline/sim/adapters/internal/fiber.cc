@@ -23,6 +23,7 @@
 #endif
 
 #ifdef TOWLINE_ASAN_FIBERS
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef TOWLINE_TSAN_FIBERS
@@ -50,6 +51,14 @@ class Announced {
 #ifdef TOWLINE_ASAN_FIBERS
     bottom_ = bottom;
     bytes_ = bytes;
+#endif
+  }
+
+  /// Before the stack's memory is given back: the dropped frames' red zones would stay with the addresses, and whoever
+  /// maps them next would be accused.
+  void forget_stack() const {
+#ifdef TOWLINE_ASAN_FIBERS
+    __asan_unpoison_memory_region(bottom_, bytes_);
 #endif
   }
 
@@ -91,6 +100,7 @@ struct Fiber::State {
   }
   ~State() {
     inside.destroy();
+    inside.forget_stack();
     allocator.deallocate(stack);
   }
 
