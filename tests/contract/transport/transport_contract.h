@@ -46,10 +46,11 @@ TEST_P(TransportContract, ProgressCountsWhatCompletedAndTheSignalMoves) {
     const auto batch = prepare(a, connect(a, b), Direction::kRead, {piece(a, 0, b, 0, 100)});
     const uint64_t before = a.transport->signal().count();
     std::vector<Completion> posted;
-    size_t expected = 0;  // one that ended within post() need not be counted
+    const bool by_itself = a.transport->caps().progresses_itself;
+    size_t expected = 0;  // one that ended within post() need not be counted; a thread's that is as quick is
     for (int i = 0; i < 3; ++i) {
       posted.push_back(post_all(a, *batch).value());
-      expected += posted.back().phase() == Phase::kPending ? 1 : 0;
+      expected += by_itself || posted.back().phase() == Phase::kPending ? 1 : 0;
     }
     const auto all_done = [&] {
       return std::all_of(posted.begin(), posted.end(), [](const Completion& one) { return one.settled(); });
