@@ -136,17 +136,21 @@ class Replica {
 
   Result<Report> pull(const std::string& model, std::optional<std::string> worker, uint32_t rank, bool exact) {
     TOWLINE_TRY(opened());
-    transfer::ReceiveOptions receive{.deadline = deadline(), .require_exact_match = exact};
-    receive.verify = options_.flag("verify");
-    receive.window_bytes = options_.bytes("window");
+    transfer::PeerLoadOptions wanted;
+    wanted.query.model_name = model;
+    wanted.query.rank = Rank(rank);
+    wanted.query.worker_id = std::move(worker);
+    wanted.transport = session_->options().transport;
+    wanted.receive.deadline = deadline();
+    wanted.receive.require_exact_match = exact;
+    wanted.receive.verify = options_.flag("verify");
+    wanted.receive.window_bytes = options_.bytes("window");
     transfer::PeerLoad load({.clock = *clock_,
                              .log = *log_,
                              .metadata = *metadata_,
                              .device = session_->device(),
                              .manager = session_->manager()},
-                            {.query = {.model_name = model, .rank = Rank(rank), .worker_id = std::move(worker)},
-                             .transport = session_->options().transport,
-                             .receive = std::move(receive)});
+                            std::move(wanted));
     TOWLINE_TRY(load.available());
     TOWLINE_TRY(load.attempt().status);
     const transfer::ReceiveReport& report = load.report();
