@@ -33,6 +33,8 @@ class UcxWorld final : public TransportWorld {
     segments_ = agent->segments();
     return agent;
   }
+  /// Who is asked for its memory says no; who is not asked cannot.
+  bool revokes_regions() const override { return options_.transports == "tcp"; }
   /// The fixture allocates an agent's memory right after it has opened it: a segment of its own.
   device::MemoryRegionPtr allocate(Bytes bytes) override {
     if (!options_.segments) return own_host_memory(bytes);

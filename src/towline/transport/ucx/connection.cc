@@ -177,6 +177,7 @@ void Connection::force_close() {
   if (UCS_PTR_IS_PTR(request)) ++outstanding_;
   if (UCS_PTR_IS_ERR(request))
     world_.log.warning("{}", status_error(UCS_PTR_STATUS(request), "closing peer '" + peer_->name() + "'").message);
+  end_asks();
 }
 
 void Connection::Callbacks::on_error(void* self, ucp_ep* /*endpoint*/, ucs_status_t status) {

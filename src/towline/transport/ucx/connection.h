@@ -6,6 +6,7 @@
 
 #include "towline/base/clock.h"
 #include "towline/base/log.h"
+#include "towline/transport/ucx/ask.h"
 #include "towline/transport/ucx/chunk.h"
 #include "towline/transport/ucx/operation.h"
 
@@ -26,8 +27,9 @@ enum class Step : uint8_t {
 /// the progress thread.
 ///
 /// Bytes go by the first of these that reaches: a mapping of the peer's segment (memcpy), the kernel (ProcessMemory),
-/// UCX. A segment's pages are not in our page table at first, and to fault them in one by one costs more than the
-/// kernel's copy; so each block is read through the kernel once, and mapped when it is read again (refits).
+/// UCX's gets and puts (RDMA), asking the peer (ask.h). A segment's pages are not in our page table at first, and to
+/// fault them in one by one costs more than the kernel's copy; so each block is read through the kernel once, and
+/// mapped when it is read again (refits).
 ///
 /// Death is seen three ways: the peer's process has ended (a pidfd), its hello token has changed (it closed), UCX's
 /// error callback (connection reset, keepalive).
@@ -37,17 +39,21 @@ class Connection {
   class Reports {
    public:
     virtual ~Reports() = default;
-    virtual void chunk_ended(Operation& operation, size_t piece, Bytes bytes, int status) = 0;
-    virtual void flush_ended(Operation& operation, int status) = 0;
+    virtual void chunk_ended(Operation& operation, size_t piece, Bytes bytes, Result<void> result) = 0;
+    virtual void flush_ended(Operation& operation, Result<void> result) = 0;
   };
   struct World {
     ucp_worker* worker;
     Clock& clock;
     const Logger& log;
     Reports& reports;
+    AskBook& asks;
     bool may_use_process_memory;
+    bool has_rdma;  ///< UCX has gets and puts of its own here: else we ask
   };
 
+  /// Takes the answers to all connections' asks. Before the worker makes progress.
+  static Result<void> listen(ucp_worker* worker, AskBook& asks);
   Connection(const World& world, std::shared_ptr<Peer> peer);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -57,6 +63,10 @@ class Connection {
   void open();
   /// Moves a chunk for `piece` of the operation. An error is the chunk's; one of scope kEndpoint ends the connection.
   Result<Step> move(const Chunk& chunk, Operation& operation, size_t piece);
+  /// How long a chunk there may be at most.
+  Result<Bytes> chunk_bytes_max(uint32_t key, uint64_t remote);
+  /// The operation was given up: answers to its gets are not waited for, and their bytes never land.
+  void abandon(Operation& operation);
   /// Starts to wait until the peer has what was written through UCX: kMoved, or kStarted.
   Result<Step> flush(Operation& operation);
 
@@ -109,7 +119,12 @@ class Connection {
   Block& block_of(const Chunk& chunk);
   Result<Step> move_mapped(const Chunk& chunk, std::byte* mapped);
   Result<Step> move_through_kernel(const Chunk& chunk, Operation& operation, size_t piece);
+  Result<Step> ask(const Chunk& chunk, Operation& operation, size_t piece);
+  void settle(Ask& ask, Result<void> result);
+  void take_answer(Ask& ask, const AnswerHeader& answer, std::span<const std::byte> bytes);
+  void end_asks();
   Result<Step> move_through_ucx(const Chunk& chunk, Operation& operation, size_t piece);
+  Result<void> result_of(int status) const;
   Request* take_request();
   void give_back(Request* request);
   void drain();

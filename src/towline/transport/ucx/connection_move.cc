@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
 
 #include "towline/transport/ucx/chunk.h"
@@ -47,7 +46,13 @@ Result<Step> Connection::move(const Chunk& chunk, Operation& operation, size_t p
   const bool is_warm = mapped != nullptr && block_of(chunk).bytes_moved >= kBlockBytes.count();
   if (mapped != nullptr && (is_warm || !process_)) return move_mapped(chunk, mapped);
   if (process_) return move_through_kernel(chunk, operation, piece);
-  return move_through_ucx(chunk, operation, piece);
+  return world_.has_rdma ? move_through_ucx(chunk, operation, piece) : ask(chunk, operation, piece);
+}
+
+Result<Bytes> Connection::chunk_bytes_max(uint32_t key, uint64_t remote) {
+  if (world_.has_rdma || process_) return kBlockBytes;
+  TOWLINE_TRY(unpack(key));
+  return find_mapped(key, remote) != nullptr ? kBlockBytes : kAskBytesMax;
 }
 
 std::byte* Connection::find_mapped(uint32_t key, uint64_t remote) {
@@ -82,7 +87,6 @@ Result<Step> Connection::move_mapped(const Chunk& chunk, std::byte* mapped) {
     stream_copy(chunk.local, mapped, chunk.bytes.size());
   } else {
     stream_copy(mapped, chunk.local, chunk.bytes.size());
-    std::atomic_thread_fence(std::memory_order_release);
   }
   TOWLINE_TRY(check_alive());  // had it closed meanwhile, the memory might have been another's already
   return Step::kMoved;
@@ -139,6 +143,11 @@ Result<Step> Connection::flush(Operation& operation) {
   return Step::kMoved;
 }
 
+Result<void> Connection::result_of(int status) const {
+  if (status == UCS_OK) return {};
+  return closing_ ? peer_->error() : status_error(status, fmt::format("peer '{}'", peer_->name()));
+}
+
 Connection::Request* Connection::take_request() {
   if (outstanding_bytes_ >= kOutstandingBytesMax || outstanding_ >= kOutstandingMax) return nullptr;
   if (free_requests_.empty()) {
@@ -159,7 +168,8 @@ void Connection::Callbacks::on_chunk(void* request, ucs_status_t status, void* o
   --what.connection->outstanding_;
   what.connection->outstanding_bytes_ -= what.bytes;
   what.connection->give_back(which);
-  what.connection->world_.reports.chunk_ended(*what.operation, what.piece, what.bytes, status);
+  what.connection->world_.reports.chunk_ended(*what.operation, what.piece, what.bytes,
+                                              what.connection->result_of(status));
 }
 
 void Connection::Callbacks::on_flush(void* request, ucs_status_t status, void* ours) {
@@ -168,7 +178,7 @@ void Connection::Callbacks::on_flush(void* request, ucs_status_t status, void* o
   ucp_request_free(request);
   --what.connection->outstanding_;
   what.connection->give_back(which);
-  what.connection->world_.reports.flush_ended(*what.operation, status);
+  what.connection->world_.reports.flush_ended(*what.operation, what.connection->result_of(status));
 }
 
 }  // namespace towline::transport::ucx

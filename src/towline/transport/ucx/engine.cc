@@ -38,7 +38,7 @@ ucs_status_t create_worker(ucp_context_h context, ucp_worker_h* worker) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(Clock& clock, Logger log, std::shared_ptr<Context> context,
-                                             const EngineLimits& limits) {
+                                             const EngineLimits& limits, Registry& registry) {
   ucp_worker_h worker = nullptr;
   const ucs_status_t status = create_worker(context->handle(), &worker);
   if (status != UCS_OK) {
@@ -47,17 +47,25 @@ Result<std::unique_ptr<Engine>> Engine::open(Clock& clock, Logger log, std::shar
     error.scope = Scope::kProcess;
     return error;
   }
-  return std::make_unique<Engine>(clock, std::move(log), std::move(context), limits, worker);
+  auto engine = std::make_unique<Engine>(clock, std::move(log), std::move(context), limits, registry, worker);
+  TOWLINE_TRY(engine->server_.listen(worker));
+  TOWLINE_TRY(Connection::listen(worker, engine->asks_));
+  engine->start_thread();
+  return engine;
 }
 
 Engine::Engine(Clock& clock, Logger log, std::shared_ptr<Context> context, const EngineLimits& limits,
-               ucp_worker* worker)
+               Registry& registry, ucp_worker* worker)
     : clock_(clock),
       log_(std::move(log)),
       context_(std::move(context)),
       limits_(limits),
       worker_(worker),
-      uses_cma_(context_->uses("cma")) {
+      uses_cma_(context_->uses("cma")),
+      has_rdma_(context_->uses("rc_verbs") || context_->uses("rc_mlx5") || context_->uses("dc_mlx5")),
+      server_(registry, log_) {}
+
+void Engine::start_thread() {
   task_ = clock_.spawn("towline-ucx", [this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -84,7 +92,7 @@ Result<Blob> Engine::worker_address() const {
 
 void Engine::connect(std::shared_ptr<Peer> peer) {
   inbox_->push([this, peer = std::move(peer)] {
-    const Connection::World world{worker_, clock_, log_, *this, uses_cma_};
+    const Connection::World world{worker_, clock_, log_, *this, asks_, uses_cma_, has_rdma_};
     const auto made = connections_.emplace(peer.get(), std::make_unique<Connection>(world, peer)).first;
     made->second->open();
   });
@@ -248,7 +256,8 @@ Result<Step> Engine::step(Operation& operation) {
   const Plan::Item& item = plan.items[operation.range.first + operation.piece];
   const uint64_t remote = item.remote + operation.offset.count();
   const Bytes to_block_end = kBlockBytes - Bytes(remote) % kBlockBytes;
-  const Bytes bytes = std::min({item.bytes - operation.offset, to_block_end, pace_step(operation)});
+  const Bytes at_once = TOWLINE_TRY(operation.connection->chunk_bytes_max(item.key, remote));
+  const Bytes bytes = std::min({item.bytes - operation.offset, to_block_end, at_once, pace_step(operation)});
   const Chunk chunk{item.local + operation.offset.size(), remote, bytes, item.key, plan.direction};
   const size_t piece = operation.piece;
   const Step moved = TOWLINE_TRY(operation.connection->move(chunk, operation, piece));
@@ -260,21 +269,18 @@ Result<Step> Engine::step(Operation& operation) {
   return moved;
 }
 
-void Engine::chunk_ended(Operation& operation, size_t piece, Bytes bytes, int status) {
+void Engine::chunk_ended(Operation& operation, size_t piece, Bytes bytes, Result<void> result) {
   --operation.outstanding;
-  if (status == UCS_OK) {
+  if (result.has_value())
     operation.moved[piece] += bytes;
-    return;
-  }
-  Error error = operation.connection->closing() ? operation.plan->peer->error()
-                                                : status_error(status, "peer '" + operation.plan->peer->name() + "'");
-  give_up(operation, error);
+  else
+    give_up(operation, result.error());
 }
 
-void Engine::flush_ended(Operation& operation, int status) {
+void Engine::flush_ended(Operation& operation, Result<void> result) {
   operation.flushing = false;
   operation.flushed = true;
-  chunk_ended(operation, 0, Bytes(0), status);
+  chunk_ended(operation, 0, Bytes(0), std::move(result));
 }
 
 void Engine::give_up(Operation& operation, const Error& error) {
@@ -295,6 +301,7 @@ void Engine::judge(Operation& operation) {
   if (is_late && !is_ready)
     give_up(operation, fail(Code::kDeadlineExceeded, "peer '{}': {} of {} bytes had been asked for by the deadline",
                             operation.plan->peer->name(), operation.issued, operation.total));
+  if (operation.error && operation.outstanding != 0) operation.connection->abandon(operation);
   // A peer that is being closed ends its requests soon by itself; only the deadline makes that unsettled.
   const bool ends_soon = operation.connection != nullptr && operation.connection->closing() && !is_late;
   if (operation.error && operation.outstanding != 0 && !operation.unsettled && !ends_soon) {

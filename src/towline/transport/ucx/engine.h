@@ -5,6 +5,7 @@
 #include "towline/transport/ucx/connection.h"
 #include "towline/transport/ucx/context.h"
 #include "towline/transport/ucx/inbox.h"
+#include "towline/transport/ucx/memory_server.h"
 
 namespace towline::transport::ucx {
 
@@ -22,8 +23,9 @@ class Engine final : private Connection::Reports {
  public:
   /// Errors: kUnavailable (kProcess).
   static Result<std::unique_ptr<Engine>> open(Clock& clock, Logger log, std::shared_ptr<Context> context,
-                                              const EngineLimits& limits);
-  Engine(Clock& clock, Logger log, std::shared_ptr<Context> context, const EngineLimits& limits, ucp_worker* worker);
+                                              const EngineLimits& limits, Registry& registry);
+  Engine(Clock& clock, Logger log, std::shared_ptr<Context> context, const EngineLimits& limits, Registry& registry,
+         ucp_worker* worker);
   ~Engine() override;
 
   Result<Blob> worker_address() const;
@@ -41,9 +43,10 @@ class Engine final : private Connection::Reports {
  private:
   using OperationPtr = std::shared_ptr<Operation>;
 
-  void chunk_ended(Operation& operation, size_t piece, Bytes bytes, int status) override;
-  void flush_ended(Operation& operation, int status) override;
+  void chunk_ended(Operation& operation, size_t piece, Bytes bytes, Result<void> result) override;
+  void flush_ended(Operation& operation, Result<void> result) override;
 
+  void start_thread();
   void run(const std::stop_token& stop);
   void begin_stop();
   bool turn();
@@ -75,6 +78,7 @@ class Engine final : private Connection::Reports {
   const EngineLimits limits_;
   ucp_worker* const worker_;
   const bool uses_cma_;
+  const bool has_rdma_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::atomic<uint64_t> posts_in_flight_{0};
   std::atomic<uint64_t> bytes_in_flight_{0};
@@ -84,6 +88,8 @@ class Engine final : private Connection::Reports {
   size_t harvest_ = 0;  // guarded by harvest_mutex_
 
   // The progress thread's.
+  MemoryServer server_;
+  AskBook asks_;
   std::map<Peer*, std::unique_ptr<Connection>> connections_;
   std::vector<OperationPtr> active_;  // by priority, then by age
   std::vector<OperationPtr> taken_;

@@ -1,5 +1,7 @@
 #include "towline/transport/ucx/registry.h"
 
+#include <cstring>
+
 #include "towline/transport/ucx/agent_info.h"
 
 namespace towline::transport::ucx {
@@ -48,16 +50,42 @@ void Registry::remove(const std::vector<uint64_t>& ids) {
 
 std::shared_ptr<const LocalRanges> Registry::ranges() {
   std::lock_guard lock(mutex_);
-  if (ranges_ != nullptr) return ranges_;
+  ranges_locked();
+  return ranges_;
+}
+
+const LocalRanges& Registry::ranges_locked() {
+  if (ranges_ != nullptr) return *ranges_;
   auto made = std::make_shared<LocalRanges>();
-  std::vector<RegisteredRange> list;
+  std::vector<RegisteredRange> list, views;
   for (const auto& [id, one] : registered_) {
+    views.push_back({Address::of(one->slice.host_view()), one->slice.bytes, {}, static_cast<uint32_t>(list.size())});
     list.push_back(
         {one->slice.address(), one->slice.bytes, one->slice.region->device(), static_cast<uint32_t>(list.size())});
     made->registered.push_back(one);
   }
   made->map = RegistrationMap(list);
-  return ranges_ = std::move(made);
+  made->views = RegistrationMap(views);
+  ranges_ = std::move(made);
+  return *ranges_;
+}
+
+bool Registry::holds_locked(uint64_t view, size_t bytes) {
+  return ranges_locked().views.find(Address(view), Bytes(bytes)).has_value();
+}
+
+bool Registry::read(uint64_t view, std::span<std::byte> to) {
+  std::lock_guard lock(mutex_);
+  if (!holds_locked(view, to.size())) return false;
+  std::memcpy(to.data(), reinterpret_cast<const void*>(view), to.size());
+  return true;
+}
+
+bool Registry::write(uint64_t view, std::span<const std::byte> from) {
+  std::lock_guard lock(mutex_);
+  if (!holds_locked(view, from.size())) return false;
+  std::memcpy(reinterpret_cast<void*>(view), from.data(), from.size());
+  return true;
 }
 
 void Registry::describe(AgentMetadata& metadata, KeyTable& keys) const {

@@ -22,6 +22,7 @@ struct Registered {
 /// Our registrations as prepare looks them up. Immutable.
 struct LocalRanges {
   RegistrationMap map;
+  RegistrationMap views;                                      ///< the same ranges where the CPU maps them
   std::vector<std::shared_ptr<const Registered>> registered;  ///< by range id
 };
 
@@ -36,10 +37,17 @@ class Registry {
 
   /// Remade after a change, shared until then.
   std::shared_ptr<const LocalRanges> ranges();
+  /// Copies from or to registered memory, by its view's address, for a peer that cannot do so itself. While it copies
+  /// nothing is deregistered. False: no single registration holds all of it.
+  bool read(uint64_t view, std::span<std::byte> to);
+  bool write(uint64_t view, std::span<const std::byte> from);
+
   /// The fields of the envelope that speak of regions: revision, regions, keys.
   void describe(AgentMetadata& metadata, KeyTable& keys) const;
 
  private:
+  const LocalRanges& ranges_locked();
+  bool holds_locked(uint64_t view, size_t bytes);
   Result<std::shared_ptr<const Registered>> make(const device::RegionSlice& slice, size_t index) const;
 
   const std::shared_ptr<Context> context_;

@@ -74,6 +74,8 @@ class UcxTransport final : public Transport {
   struct Parts {
     std::unique_ptr<LogBridge> log;
     std::shared_ptr<Context> context;
+    std::unique_ptr<Segments> segments;
+    std::shared_ptr<Registry> registry;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<Hello> hello;
     Blob worker_address;
@@ -82,8 +84,8 @@ class UcxTransport final : public Transport {
       : name_(context.name),
         clock_(context.clock),
         log_(std::move(parts.log)),
-        segments_(parts.context),
-        registry_(std::make_shared<Registry>(parts.context, segments_)),
+        segments_(std::move(parts.segments)),
+        registry_(std::move(parts.registry)),
         worker_address_(std::move(parts.worker_address)),
         hello_(std::move(parts.hello)),
         engine_(std::move(parts.engine)) {}
@@ -158,7 +160,7 @@ class UcxTransport final : public Transport {
 
   size_t progress() override { return engine_->harvest(); }
   const Signal& signal() const override { return engine_->signal(); }
-  device::SegmentSource* segments() override { return &segments_; }
+  device::SegmentSource* segments() override { return segments_.get(); }
 
  private:
   struct Added {
@@ -232,7 +234,7 @@ class UcxTransport final : public Transport {
   Clock& clock_;
   const std::unique_ptr<LogBridge> log_;
   const TransportCaps caps_ = make_caps();
-  Segments segments_;
+  const std::unique_ptr<Segments> segments_;
   const std::shared_ptr<Registry> registry_;
   const Blob worker_address_;
   const std::unique_ptr<Hello> hello_;
@@ -246,8 +248,11 @@ Result<std::unique_ptr<Transport>> open(const TransportContext& context) {
   UcxTransport::Parts parts;
   parts.log = std::make_unique<LogBridge>(context.log);
   parts.context = TOWLINE_TRY(Context::open(context.name));
+  parts.segments = std::make_unique<Segments>(parts.context);
+  parts.registry = std::make_shared<Registry>(parts.context, *parts.segments);
   parts.hello = TOWLINE_TRY(Hello::open(parts.context, make_token(context, parts.context.get())));
-  parts.engine = TOWLINE_TRY(Engine::open(context.clock, Logger(context.log, "ucx"), parts.context, kLimits));
+  parts.engine =
+      TOWLINE_TRY(Engine::open(context.clock, Logger(context.log, "ucx"), parts.context, kLimits, *parts.registry));
   parts.worker_address = TOWLINE_TRY(parts.engine->worker_address());
   return std::make_unique<UcxTransport>(context, std::move(parts));
 }
