@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "towline/base/result.h"
+#include "towline/device/memory_region.h"
+#include "towline/tensor/tensor_desc.h"
+
+namespace towline::transfer {
+
+/// What regions a catalogue is registered as. Peers see no difference: a manifest lists tensors, and a tensor lies
+/// within a region whatever its size.
+enum class RegionMode : uint8_t {
+  kPerTensor,  ///< one a tensor: always right, slow with many
+  kPool,       ///< one an allocation that holds tensors; exposes what else lies in them
+  kArena,      ///< one over the used range of an arena
+  kPerHandle,  ///< one a physical handle of an arena
+};
+std::string_view mode_name(RegionMode mode);
+
+/// What is asked of an arena before it is registered (transfer.md 2.6).
+struct ArenaFacts {
+  Address base;
+  Bytes used;
+  size_t live_allocations = 0;
+  bool device_maps_memory = true;     ///< the device has virtual memory
+  bool single_region_forced = false;  ///< one region although several handles lie in it
+  bool handles_known = false;         ///< the handles' regions can be had, so that each can be registered by itself
+};
+
+/// kOrdinary: as without an arena, so pool mode may follow. kPerTensor: forced, pool mode must not follow, because its
+/// query reports the same single handles that ruled the one region out.
+enum class ArenaChoice : uint8_t { kOrdinary, kPerTensor, kPerHandle, kSingleRegion };
+
+struct ArenaDecision {
+  ArenaChoice choice = ArenaChoice::kOrdinary;
+  std::string warning = {};  ///< why not one region; empty when it is one
+};
+
+/// The decision table of transfer.md 2.6, rows 3 to 7, with one row more: handles that are known are registered one by
+/// one, which is right on every transport and still far fewer than the tensors. Pure.
+ArenaDecision decide_arena(const ArenaFacts& facts, std::span<const tensor::TensorDesc> tensors);
+
+}  // namespace towline::transfer
