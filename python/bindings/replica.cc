@@ -114,7 +114,8 @@ class Replica {
     transfer::Catalogue catalogue = TOWLINE_TRY(catalogue_of(tensors));
     nb::gil_scoped_release released;
     if (digests) catalogue = TOWLINE_TRY(with_digests(std::move(catalogue), session_->device(), *clock_, deadline()));
-    return session_->manager().register_tensors(std::move(catalogue));
+    TOWLINE_TRY(session_->manager().register_tensors(std::move(catalogue)));
+    return {};
   }
 
   Result<Report> load(const std::string& checkpoint) {

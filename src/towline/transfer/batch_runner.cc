@@ -1,20 +1,38 @@
 #include "towline/transfer/batch_runner.h"
 
+#include <algorithm>
+
 #include "towline/transport/wait.h"
 
 namespace towline::transfer {
 
+BatchRunner::BatchRunner(transport::Transport& transport, const TransferPlan& plan, transport::Batch& batch,
+                         const RunOptions& options, OnDone on_done)
+    : transport_(transport), plan_(plan), batch_(batch), options_(options), on_done_(std::move(on_done)) {}
+
+BatchRunner::~BatchRunner() { cancel(); }
+
+Result<bool> BatchRunner::step() {
+  const bool started = TOWLINE_TRY(post_more());
+  const bool retired = TOWLINE_TRY(retire());
+  return started || retired;
+}
+
 /// Starts posts until the window is full. True: something was started.
-Result<bool> BatchRunner::post_more(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options) {
+Result<bool> BatchRunner::post_more() {
   bool started = false;
-  while (next_post_ < plan.posts.size()) {
-    const TransferPlan::Post& post = plan.posts[next_post_];
-    if (!flying_.empty() && flying_bytes_ + post.bytes > options.window_bytes) break;
+  while (next_post_ < plan_.posts.size()) {
+    const TransferPlan::Post& post = plan_.posts[next_post_];
+    if (!flying_.empty() && flying_bytes_ + post.bytes > options_.window_bytes) break;
     Result<Completion> completion =
-        transport_.post(batch, post.pieces, {.deadline = options.deadline, .priority = options.priority});
+        transport_.post(batch_, post.pieces, {.deadline = options_.deadline, .priority = options_.priority});
+    refused_.reset();
+    if (!completion.has_value() && completion.error().code == Code::kResourceExhausted) {
+      refused_ = std::move(completion).error();
+      break;
+    }
     if (!completion.has_value()) {
-      const bool full = completion.error().code == Code::kResourceExhausted && !flying_.empty();
-      if (full) break;
+      failed_in_ = FailedIn::kPost;
       return std::move(completion).error();
     }
     flying_.push_back({next_post_, std::move(completion).value()});
@@ -26,57 +44,89 @@ Result<bool> BatchRunner::post_more(const TransferPlan& plan, transport::Batch& 
 }
 
 /// Takes ended posts off the front, so that on_done sees them in order. True: something was taken.
-Result<bool> BatchRunner::retire(const TransferPlan& plan, const std::function<Result<void>(size_t post)>& on_done) {
+Result<bool> BatchRunner::retire() {
   bool retired = false;
   while (!flying_.empty() && flying_.front().completion.phase() != Phase::kPending) {
     const Flight& front = flying_.front();
     if (front.completion.phase() != Phase::kDone) return front.completion.error();
     const size_t post = front.post;
-    flying_bytes_ -= plan.posts[post].bytes;
+    flying_bytes_ -= plan_.posts[post].bytes;
     flying_.pop_front();
-    TOWLINE_TRY(on_done(post));
     retired = true;
+    if (!on_done_) continue;
+    Result<void> delivered = on_done_(post);
+    if (delivered.has_value()) continue;
+    failed_in_ = FailedIn::kDelivery;
+    return std::move(delivered).error();
   }
   return retired;
 }
 
-Result<void> BatchRunner::drive(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options,
-                                const std::function<Result<void>(size_t post)>& on_done) {
-  while (next_post_ < plan.posts.size() || !flying_.empty()) {
-    if (options.deadline != kNoDeadline && clock_.now() >= options.deadline)
-      return fail(Code::kDeadlineExceeded, "timed out with {} of {} posts done", next_post_ - flying_.size(),
-                  plan.posts.size());
-    const uint64_t seen = transport_.signal().count();
-    const bool started = TOWLINE_TRY(post_more(plan, batch, options));
-    const bool retired = TOWLINE_TRY(retire(plan, on_done));
-    if (!started && !retired) transport::progress_or_wait(clock_, transport_, seen, options.deadline);
-  }
-  return {};
+void BatchRunner::cancel() {
+  for (Flight& flight : flying_) flight.completion.cancel();
 }
 
-RunFailure BatchRunner::abandon(Error error, Nanoseconds settle_grace) {
-  RunFailure failure{.error = std::move(error), .posted = next_post_ > 0, .unsettled = {}, .posts_done = 0};
-  failure.posts_done = next_post_ - flying_.size();
-  for (Flight& flight : flying_) flight.completion.cancel();
-  const Deadline grace = deadline_after(clock_, settle_grace);
-  for (Flight& flight : flying_) {
-    while (!flight.completion.settled() && clock_.now() < grace) {
+std::vector<Completion> BatchRunner::settle(Clock& clock, Deadline grace) {
+  std::vector<Completion> unsettled;
+  for (const Flight& flight : flying_) {
+    while (!flight.completion.settled() && clock.now() < grace) {
       const uint64_t seen = transport_.signal().count();
-      if (!flight.completion.settled()) transport::progress_or_wait(clock_, transport_, seen, grace);
+      if (!flight.completion.settled()) transport::progress_or_wait(clock, transport_, seen, grace);
     }
-    if (!flight.completion.settled()) failure.unsettled.push_back(flight.completion);
+    if (!flight.completion.settled()) unsettled.push_back(flight.completion);
   }
   flying_.clear();
+  return unsettled;
+}
+
+namespace {
+
+using Runners = std::span<BatchRunner* const>;
+
+size_t outstanding(Runners runners) {
+  size_t count = 0;
+  for (const BatchRunner* runner : runners) count += runner->outstanding();
+  return count;
+}
+
+RunFailure abandon(Clock& clock, Runners runners, Error error, FailedIn where, Nanoseconds settle_grace) {
+  RunFailure failure{std::move(error), where, false, {}};
+  for (BatchRunner* runner : runners) {
+    failure.posted |= runner->posted();
+    runner->cancel();
+  }
+  const Deadline grace = deadline_after(clock, settle_grace);
+  for (BatchRunner* runner : runners)
+    for (Completion& late : runner->settle(clock, grace)) failure.unsettled.push_back(std::move(late));
   return failure;
 }
 
-std::optional<RunFailure> BatchRunner::run(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options,
-                                           const std::function<Result<void>(size_t post)>& on_done) {
-  next_post_ = 0;
-  flying_bytes_ = Bytes(0);
-  Result<void> result = drive(plan, batch, options, on_done);
-  if (result.has_value()) return std::nullopt;
-  return abandon(std::move(result).error(), options.settle_grace);
+}  // namespace
+
+std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport, Runners runners, Deadline deadline,
+                                  Nanoseconds settle_grace) {
+  for (;;) {
+    const size_t left = outstanding(runners);
+    if (left == 0) return std::nullopt;
+    if (deadline != kNoDeadline && clock.now() >= deadline)
+      return abandon(clock, runners, fail(Code::kDeadlineExceeded, "timed out with {} transfer(s) outstanding", left),
+                     FailedIn::kWait, settle_grace);
+    const uint64_t seen = transport.signal().count();
+    bool has_moved = false;
+    for (BatchRunner* runner : runners) {
+      const Result<bool> moved = runner->step();
+      if (!moved.has_value()) return abandon(clock, runners, moved.error(), runner->failed_in(), settle_grace);
+      has_moved |= *moved;
+    }
+    const auto is_stuck = [](const BatchRunner* runner) { return runner->finished() || runner->stuck() != nullptr; };
+    if (std::all_of(runners.begin(), runners.end(), is_stuck)) {
+      const auto first =
+          std::find_if(runners.begin(), runners.end(), [](const BatchRunner* one) { return one->stuck(); });
+      if (first == runners.end()) continue;  // all have finished
+      return abandon(clock, runners, *(*first)->stuck(), FailedIn::kPost, settle_grace);
+    }
+    if (!has_moved) transport::progress_or_wait(clock, transport, seen, deadline);
+  }
 }
 
 }  // namespace towline::transfer

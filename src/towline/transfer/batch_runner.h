@@ -2,6 +2,8 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "towline/transfer/plan.h"
@@ -16,43 +18,73 @@ struct RunOptions {
   Nanoseconds settle_grace = std::chrono::seconds(2);  ///< given to what is cancelled, to end
 };
 
-/// What is left of a run that failed.
+/// Where a run failed: the wait for what was posted (the data plane), posting, or the caller's on_done.
+enum class FailedIn : uint8_t { kWait, kPost, kDelivery };
+
+/// What is left of runs that failed.
 struct RunFailure {
   Error error;
+  FailedIn where = FailedIn::kWait;
   bool posted = false;                ///< something was started: the destination's content is unknown
   std::vector<Completion> unsettled;  ///< may still write: keep the memory until each has settled
-  size_t posts_done = 0;
 };
 
-/// Posts the plan's posts in order, as many at a time as the window and the transport allow, and waits for them.
-/// `on_done` is called with the index of each post that ended well, in the plan's order, while others move on; an error
-/// from it ends the run. The batch holds the plan's pieces, in their order. Owner thread: the one that may call
-/// progress().
+/// Posts a plan's posts in order, as many at a time as the window and the transport allow. `on_done` is called with the
+/// index of each post that ended well, in the plan's order, while others move on; an error from it ends the run. The
+/// batch holds the plan's pieces, in their order. Owner thread: the one that may call progress().
 ///
-/// On the deadline or the first failure all that is under way is cancelled, and given the settle grace to end.
+/// Dropped before it is finished, it cancels what is under way and leaves it to the transport: abandon() first where
+/// the memory must not be touched any more.
 class BatchRunner {
  public:
-  BatchRunner(Clock& clock, transport::Transport& transport) : clock_(clock), transport_(transport) {}
+  using OnDone = std::function<Result<void>(size_t post)>;
 
-  std::optional<RunFailure> run(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options,
-                                const std::function<Result<void>(size_t post)>& on_done);
+  /// All that is referred to outlives it.
+  BatchRunner(transport::Transport& transport, const TransferPlan& plan, transport::Batch& batch,
+              const RunOptions& options, OnDone on_done = nullptr);
+  ~BatchRunner();
+  BatchRunner(const BatchRunner&) = delete;
+  BatchRunner& operator=(const BatchRunner&) = delete;
+
+  /// Posts what fits and takes what has ended; never blocks. True: something moved.
+  Result<bool> step();
+  bool finished() const { return next_post_ == plan_.posts.size() && flying_.empty(); }
+  bool posted() const { return next_post_ > 0; }
+  /// Posts that have not ended well.
+  size_t outstanding() const { return plan_.posts.size() - next_post_ + flying_.size(); }
+  /// Nothing is under way, and the transport takes nothing more: why. Nobody's end would make room.
+  const Error* stuck() const { return flying_.empty() && refused_ ? &*refused_ : nullptr; }
+  /// Where step() failed.
+  FailedIn failed_in() const { return failed_in_; }
+
+  /// Cancels what is under way.
+  void cancel();
+  /// After cancel(): waits until it has settled, at most until `grace`; what has not.
+  std::vector<Completion> settle(Clock& clock, Deadline grace);
 
  private:
   struct Flight {
     size_t post = 0;
     Completion completion;
   };
-  Result<bool> post_more(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options);
-  Result<bool> retire(const TransferPlan& plan, const std::function<Result<void>(size_t post)>& on_done);
-  Result<void> drive(const TransferPlan& plan, transport::Batch& batch, const RunOptions& options,
-                     const std::function<Result<void>(size_t post)>& on_done);
-  RunFailure abandon(Error error, Nanoseconds settle_grace);
+  Result<bool> post_more();
+  Result<bool> retire();
 
-  Clock& clock_;
   transport::Transport& transport_;
+  const TransferPlan& plan_;
+  transport::Batch& batch_;
+  const RunOptions options_;
+  const OnDone on_done_;
   std::deque<Flight> flying_;
   size_t next_post_ = 0;
   Bytes flying_bytes_;
+  std::optional<Error> refused_;  ///< the last post was refused: the queue is full
+  FailedIn failed_in_ = FailedIn::kWait;
 };
+
+/// Runs them all to the end, side by side. The deadline is tested before the first poll. On it, or on the first
+/// failure, all that is under way is cancelled and given the settle grace to end.
+std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport, std::span<BatchRunner* const> runners,
+                                  Deadline deadline, Nanoseconds settle_grace);
 
 }  // namespace towline::transfer

@@ -1,10 +1,12 @@
 #include "towline/transfer/catalogue.h"
 
-#include <algorithm>
-#include <numeric>
+#include <bit>
+#include <functional>
 
 namespace towline::transfer {
 namespace {
+
+constexpr uint32_t kFree = ~uint32_t{0};  ///< a slot of the index that holds nothing
 
 Result<void> check_tensor(const LocalTensor& tensor) {
   const tensor::TensorDesc& desc = tensor.desc;
@@ -36,23 +38,31 @@ Result<Catalogue> Catalogue::build(std::vector<LocalTensor> tensors) {
     catalogue.bytes_ += tensor.desc.bytes;
   }
   catalogue.tensors_ = std::move(tensors);
-  const std::vector<LocalTensor>& all = catalogue.tensors_;
-  catalogue.by_name_.resize(all.size());
-  std::iota(catalogue.by_name_.begin(), catalogue.by_name_.end(), 0u);
-  std::sort(catalogue.by_name_.begin(), catalogue.by_name_.end(),
-            [&all](uint32_t a, uint32_t b) { return all[a].desc.name < all[b].desc.name; });
-  const auto twice =
-      std::adjacent_find(catalogue.by_name_.begin(), catalogue.by_name_.end(),
-                         [&all](uint32_t a, uint32_t b) { return all[a].desc.name == all[b].desc.name; });
-  if (twice != catalogue.by_name_.end())
-    return fail(Code::kInvalidArgument, "tensor '{}' is named twice in one catalogue", all[*twice].desc.name);
+  catalogue.by_name_.assign(std::bit_ceil(2 * catalogue.tensors_.size() + 1), kFree);
+  for (uint32_t i = 0; i < catalogue.tensors_.size(); ++i)
+    if (!catalogue.add_to_index(i))
+      return fail(Code::kInvalidArgument, "tensor '{}' is named twice in one catalogue",
+                  catalogue.tensors_[i].desc.name);
   return catalogue;
 }
 
+/// False: the name is there already.
+bool Catalogue::add_to_index(uint32_t tensor) {
+  const std::string_view name = tensors_[tensor].desc.name;
+  const size_t mask = by_name_.size() - 1;
+  size_t slot = std::hash<std::string_view>{}(name)&mask;
+  for (; by_name_[slot] != kFree; slot = (slot + 1) & mask)
+    if (tensors_[by_name_[slot]].desc.name == name) return false;
+  by_name_[slot] = tensor;
+  return true;
+}
+
 size_t Catalogue::find_index(std::string_view name) const {
-  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                      [this](uint32_t i, std::string_view key) { return tensors_[i].desc.name < key; });
-  return found != by_name_.end() && tensors_[*found].desc.name == name ? *found : tensors_.size();
+  if (by_name_.empty()) return tensors_.size();
+  const size_t mask = by_name_.size() - 1;
+  for (size_t slot = std::hash<std::string_view>{}(name)&mask; by_name_[slot] != kFree; slot = (slot + 1) & mask)
+    if (tensors_[by_name_[slot]].desc.name == name) return by_name_[slot];
+  return tensors_.size();
 }
 
 const LocalTensor* Catalogue::find(std::string_view name) const {
@@ -65,6 +75,13 @@ tensor::Manifest Catalogue::manifest() const {
   manifest.reserve(tensors_.size());
   for (const LocalTensor& tensor : tensors_) manifest.push_back(tensor.desc);
   return manifest;
+}
+
+std::vector<device::MemoryRegionPtr> Catalogue::regions() const {
+  std::vector<device::MemoryRegionPtr> regions;
+  for (const LocalTensor& tensor : tensors_)
+    if (regions.empty() || regions.back() != tensor.memory.region) regions.push_back(tensor.memory.region);
+  return regions;
 }
 
 LocalTensor describe(std::string name, std::string dtype, device::RegionSlice memory,

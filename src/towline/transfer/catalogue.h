@@ -34,10 +34,14 @@ class Catalogue {
   size_t find_index(std::string_view name) const;
   Bytes bytes() const { return bytes_; }
   tensor::Manifest manifest() const;
+  /// What the tensors lie in; neighbours of one region name it once.
+  std::vector<device::MemoryRegionPtr> regions() const;
 
  private:
+  bool add_to_index(uint32_t tensor);
+
   std::vector<LocalTensor> tensors_;
-  std::vector<uint32_t> by_name_;  ///< indices into tensors_, sorted by name
+  std::vector<uint32_t> by_name_;  ///< a hash table of indices into tensors_, linear probing, at most half full
   Bytes bytes_;
 };
 

@@ -10,11 +10,17 @@
 #include <vector>
 
 #include "towline/base/log.h"
+#include "towline/base/metrics.h"
 #include "towline/device/device.h"
+#include "towline/transfer/allocations.h"
+#include "towline/transfer/arena_view.h"
 #include "towline/transfer/batch_runner.h"
 #include "towline/transfer/catalogue.h"
 #include "towline/transfer/match.h"
 #include "towline/transfer/plan.h"
+#include "towline/transfer/range_read.h"
+#include "towline/transfer/region_book.h"
+#include "towline/transfer/registration_plan.h"
 #include "towline/transport/transport.h"
 
 namespace towline::transfer {
@@ -26,6 +32,25 @@ class Verifier;
 enum class MemoryState : uint8_t { kClean, kDirty, kComplete };
 std::string_view state_name(MemoryState state);
 
+struct RegisterOptions {
+  bool pool = false;                 ///< by allocation instead of by tensor
+  bool single_region_arena = false;  ///< one region although the arena has several handles: where that is known to work
+  Earlier earlier = Earlier::kReplace;
+  AddressRangeQuery query = {};     ///< null: the manager's device
+  bool query_every_tensor = false;  ///< one query a tensor and no check that it ends in its allocation (ModelExpress)
+};
+
+/// What a registration came to.
+struct RegisterReport {
+  RegionMode mode = RegionMode::kPerTensor;
+  size_t regions = 0;         ///< that cover the catalogue
+  size_t registered = 0;      ///< of them, newly registered
+  size_t queries = 0;         ///< driver queries of pool mode
+  Nanoseconds discovery{};    ///< finding allocations
+  Nanoseconds registering{};  ///< the transport's part
+  Nanoseconds exporting{};    ///< fetching the agent's metadata
+};
+
 struct Progress {
   Bytes bytes_done;
   Bytes bytes_total;
@@ -36,10 +61,12 @@ struct Progress {
 struct ReceiveOptions {
   Deadline deadline = kNoDeadline;
   bool require_exact_match = false;
-  bool verify = true;                       ///< where the source published a digest
-  bool require_digests = false;             ///< a matched tensor without one is an error, before anything moves
-  const Catalogue* destination = nullptr;   ///< null: what was registered last; an empty one counts as given
-  std::function<void()> on_transfer_start;  ///< right before the first post; never when nothing is posted
+  bool verify = true;                      ///< where the source published a digest
+  bool require_digests = false;            ///< a matched tensor without one is an error, before anything moves
+  const Catalogue* destination = nullptr;  ///< null: what was registered last; an empty one counts as given
+  /// Right before the first post; never when nothing is posted. An error ends the receive, kDirty: whoever marked that
+  /// it began must treat it as begun.
+  std::function<Result<void>()> on_transfer_start;
   std::function<void(const Progress&)> on_progress;  ///< after each post that ended, on the calling thread
   Bytes window_bytes = MiB(64);
   Nanoseconds settle_grace = std::chrono::seconds(2);  ///< after a failure, before what may still land is quarantined
@@ -71,8 +98,8 @@ struct ReceiveSource {
 
 /// One process's tensors on one agent: registered once, offered to peers, received into from peers.
 ///
-/// Calls that change it are thread-compatible, one at a time; healthy(), metadata() and manifest() are thread-safe, so
-/// that a heartbeat may read them meanwhile.
+/// Calls that change it are thread-compatible, one at a time; healthy(), data_plane_error(), metadata() and manifest()
+/// are thread-safe, so that a heartbeat may read them meanwhile.
 class TransferManager {
  public:
   /// All outlive it. Opens nothing and touches no driver.
@@ -81,49 +108,90 @@ class TransferManager {
     LogSink& log;
     transport::Transport& transport;
     device::Device& device;
+    MetricsSink* metrics = nullptr;  ///< null: not counted
   };
   explicit TransferManager(const Options& options);
-  /// Removes peers, then registrations in reverse order; both are logged when they fail.
+  /// shutdown().
   ~TransferManager();
 
-  /// Makes each tensor's memory reachable, one region a tensor, and becomes the catalogue. Zero-byte tensors are in the
-  /// catalogue only. An earlier catalogue is replaced, its registrations stay until release(). On error nothing
-  /// changed.
-  Result<void> register_tensors(Catalogue catalogue);
+  /// Makes each tensor's memory reachable and becomes the catalogue: by tensor, or by allocation (pool). Zero-byte
+  /// tensors are in the catalogue only. Regions of an earlier catalogue that are not wanted any more are deregistered,
+  /// the others stay as they are. On error nothing changed.
+  /// Errors: the query's and the transport's; kFailedPrecondition - a tensor crosses the end of its allocation.
+  Result<RegisterReport> register_tensors(Catalogue catalogue, const RegisterOptions& options = {});
+  /// The same for tensors that lie in an arena, by decide_arena(); why it is not one region is logged as a warning.
+  Result<RegisterReport> register_arena(ArenaView& arena, Catalogue catalogue, const RegisterOptions& options = {});
+  /// The catalogue with `more` at its end; only what is new is registered. Errors: kInvalidArgument - a name is there.
+  Result<RegisterReport> add_tensors(const Catalogue& more, const RegisterOptions& options = {});
+  /// The catalogue without these names; what only they needed is deregistered. Errors: kNotFound - names it.
+  Result<RegisterReport> remove_tensors(std::span<const std::string> names, const RegisterOptions& options = {});
   /// New shapes and digests for the tensors that are registered: same names, same memory, in the same order.
   /// Errors: kInvalidArgument - something else changed.
   Result<void> describe_again(Catalogue catalogue);
-  /// Deregisters everything and forgets the catalogue.
+  /// Deregisters everything, the latest first, and forgets the catalogue.
   void release();
+
+  /// Memory that is not in the catalogue: staging buffers. Deregistered by dropping it, or with the manager.
+  Result<std::shared_ptr<transport::Registration>> register_buffer(const device::RegionSlice& buffer);
+  /// Fetches the agent's metadata anew.
+  Result<void> refresh_metadata();
 
   const Catalogue& catalogue() const { return catalogue_; }
   tensor::Manifest manifest() const;
   /// The agent's metadata as of the last registration. Thread-safe.
   Blob metadata() const;
-  /// Registered, and the last receive did not fail on the data plane. Not latched. Thread-safe.
+  /// Registered, and the last receive did not fail on the data plane. Not latched. Says nothing of a pure source, which
+  /// sees no transfers. Thread-safe.
   bool healthy() const;
+  std::optional<Error> data_plane_error() const;
 
   Result<transport::PeerId> add_peer(std::span<const std::byte> metadata, Deadline deadline);
   Result<void> remove_peer(transport::PeerId peer, Deadline deadline);
+  /// Removes all that are left; how many could be. The others are logged.
+  size_t disconnect_peers(Deadline deadline);
+  /// Peers, then registrations in reverse order, then what it knows. A second call does nothing.
+  void shutdown();
 
-  /// Pulls, by name, what both sides have, and verifies it. The order is a contract: compare the catalogues, add the
-  /// peer, prepare, on_transfer_start, post, wait, verify, synchronise. Up to the first post the destination is
-  /// untouched (kClean).
+  /// Pulls, by name, what both sides have, and verifies it. The order is a contract: add the peer, compare the
+  /// catalogues, prepare, on_transfer_start, post, wait, verify, synchronise, count the outcome. Up to the first post
+  /// the destination is untouched (kClean).
   /// Errors in status: kFailedPrecondition - rejected; kDataLoss - a digest differs, names the tensor;
-  /// kDeadlineExceeded; kUnavailable; others from the transport.
+  /// kDeadlineExceeded; kUnavailable - also memory that an earlier receive may still write; others from the transport.
   ReceiveReport receive(const ReceiveSource& source, const ReceiveOptions& options);
+
+  /// Starts reads of plain ranges into registered memory; ranges of no bytes are left out, and nothing when none is
+  /// left. Errors: the transport's; nothing was started then.
+  Result<std::unique_ptr<PostedRead>> post_reads(transport::PeerId peer, std::span<const RangeRead> ranges,
+                                                 const RangeReadOptions& options = {});
+  /// Waits for all of them; they are over afterwards, however it ends. Null entries are passed over.
+  RangeReadReport await_reads(std::vector<std::unique_ptr<PostedRead>> posted, Deadline deadline);
 
   /// Posts of past receives that may still write. Their memory is held until they settle or their peer is removed.
   size_t quarantined();
 
  private:
   struct Attempt;
-  Result<void> receive_matched(const ReceiveSource& source, const ReceiveOptions& options, Attempt& attempt);
+  Result<std::vector<device::RegionSlice>> plan_regions(const Catalogue& catalogue, const RegisterOptions& options,
+                                                        RegisterReport& report);
+  Result<std::vector<device::RegionSlice>> plan_arena(ArenaView& arena, const Catalogue& catalogue,
+                                                      const RegisterOptions& options, RegisterReport& report);
+  Result<RegisterReport> adopt(Catalogue catalogue, std::vector<device::RegionSlice> regions, Earlier earlier,
+                               RegisterReport report);
+  Result<void> receive_from(const ReceiveSource& source, const ReceiveOptions& options, transport::PeerId peer,
+                            Attempt& attempt);
+  Result<void> compare(const ReceiveSource& source, const ReceiveOptions& options, Attempt& attempt);
   Result<void> move_and_verify(const ReceiveSource& source, const ReceiveOptions& options, transport::PeerId peer,
                                Attempt& attempt);
   Result<void> move(const ReceiveSource& source, const ReceiveOptions& options, transport::PeerId peer,
                     const TransferPlan& plan, Verifier* verifier, Attempt& attempt);
-  Result<transport::PeerId> connect(const ReceiveSource& source, Deadline deadline, bool& added);
+  Result<void> run(const ReceiveSource& source, const ReceiveOptions& options, const TransferPlan& plan,
+                   transport::Batch& batch, Verifier* verifier, Attempt& attempt);
+  Result<void> refuse_quarantined(const Catalogue& local, const Match& match) const;
+  void quarantine(std::vector<Completion> unsettled, std::vector<device::MemoryRegionPtr> memory);
+  Result<void> synchronize(Deadline deadline);
+  void count_failure(const RunFailure& failure);
+  template <typename T>
+  Result<T> counted(Result<T> result, std::string_view stage);
   void record_health(const Result<void>& status, bool posted);
   void sweep_quarantine();
 
@@ -131,8 +199,9 @@ class TransferManager {
   Logger log_;
   transport::Transport& transport_;
   device::Device& device_;
+  MetricsSink& metrics_;
   Catalogue catalogue_;
-  std::vector<std::unique_ptr<transport::Registration>> registrations_;
+  RegionBook regions_;
   std::set<transport::PeerId> peers_;
   struct Quarantined {
     Completion completion;

@@ -83,7 +83,8 @@ Result<void> PeerLoad::prepare_memory(const control::WorkerEntry& entry) {
   if (given) return {};
   Catalogue catalogue = TOWLINE_TRY(allocate_for(entry.worker.manifest, context_.device, options_.allocate));
   owns_memory_ = true;
-  return context_.manager.register_tensors(std::move(catalogue));
+  TOWLINE_TRY(context_.manager.register_tensors(std::move(catalogue)));
+  return {};
 }
 
 /// Our copy is what the source published, so its digests are now ours: whoever pulls from us checks against them.

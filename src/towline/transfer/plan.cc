@@ -27,7 +27,25 @@ void append(TransferPlan& plan, const transport::Piece& piece, uint32_t pair, co
   plan.pair_of_piece.push_back(pair);
 }
 
+void append_cut(TransferPlan& plan, transport::Piece whole, uint32_t pair, const PlanLimits& limits) {
+  const Bytes total = whole.bytes;
+  for (Bytes done; done < total;) {
+    transport::Piece part = whole;
+    part.bytes = std::min(limits.chunk_bytes, total - done);
+    part.local = whole.local + done;
+    part.remote = whole.remote + done;
+    append(plan, part, pair, limits);
+    done += part.bytes;
+  }
+}
+
 }  // namespace
+
+TransferPlan plan_pieces(std::span<const transport::Piece> pieces, const PlanLimits& limits) {
+  TransferPlan plan;
+  for (uint32_t i = 0; i < pieces.size(); ++i) append_cut(plan, pieces[i], i, limits);
+  return plan;
+}
 
 TransferPlan plan_receive(const Match& match, const tensor::Manifest& source, const Catalogue& local,
                           const PlanLimits& limits) {
@@ -35,13 +53,8 @@ TransferPlan plan_receive(const Match& match, const tensor::Manifest& source, co
   for (uint32_t i = 0; i < match.pairs.size(); ++i) {
     const tensor::TensorDesc& from = source[match.pairs[i].source];
     const tensor::TensorDesc& to = local.tensors()[match.pairs[i].local].desc;
-    for (Bytes done; done < from.bytes;) {
-      const Bytes bytes = std::min(limits.chunk_bytes, from.bytes - done);
-      append(plan,
-             {.local = to.address + done, .remote = from.address + done, .bytes = bytes, .remote_device = from.device},
-             i, limits);
-      done += bytes;
-    }
+    append_cut(plan, {.local = to.address, .remote = from.address, .bytes = from.bytes, .remote_device = from.device},
+               i, limits);
   }
   return plan;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "towline/transfer/catalogue.h"
@@ -31,5 +32,8 @@ struct TransferPlan {
 /// Cuts the matched tensors into plain pieces and posts. Zero-byte tensors make none.
 TransferPlan plan_receive(const Match& match, const tensor::Manifest& source, const Catalogue& local,
                           const PlanLimits& limits);
+
+/// The same for plain pieces that were planned elsewhere; `pair_of_piece` says which one a piece is a part of.
+TransferPlan plan_pieces(std::span<const transport::Piece> pieces, const PlanLimits& limits);
 
 }  // namespace towline::transfer

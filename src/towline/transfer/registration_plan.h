@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "towline/base/result.h"
-#include "towline/device/memory_region.h"
-#include "towline/tensor/tensor_desc.h"
+#include "towline/device/device.h"
+#include "towline/transfer/catalogue.h"
 
 namespace towline::transfer {
 
@@ -20,6 +20,15 @@ enum class RegionMode : uint8_t {
   kPerHandle,  ///< one a physical handle of an arena
 };
 std::string_view mode_name(RegionMode mode);
+
+/// One region a tensor, in the catalogue's order; none for tensors of no bytes.
+std::vector<device::RegionSlice> regions_by_tensor(const Catalogue& catalogue);
+
+/// One region an allocation, in the order given. Each holds the regions of the tensors that lie in it, so it lives as
+/// long as they do. Its host view follows from theirs.
+/// Errors: kFailedPrecondition - tensors of one allocation belong to several devices, or are mapped apart.
+Result<std::vector<device::RegionSlice>> regions_by_allocation(const Catalogue& catalogue,
+                                                               std::span<const device::Allocation> allocations);
 
 /// What is asked of an arena before it is registered (transfer.md 2.6).
 struct ArenaFacts {

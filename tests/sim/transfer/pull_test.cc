@@ -101,10 +101,14 @@ class Node {
     ASSERT_TRUE(publisher_->wait_published(deadline_after(clock_, seconds(5))).has_value());
   }
 
-  PeerLoad load(std::optional<std::string> worker = std::nullopt, std::function<void()> on_start = nullptr) {
+  PeerLoad load(std::optional<std::string> worker = std::nullopt, const std::function<void()>& on_start = nullptr) {
     PeerLoadOptions options{.query = {.model_name = "m", .worker_id = std::move(worker)}, .transport = "simulated"};
     options.receive.deadline = deadline_after(clock_, seconds(60));
-    options.receive.on_transfer_start = std::move(on_start);
+    if (on_start)
+      options.receive.on_transfer_start = [on_start]() -> Result<void> {
+        on_start();
+        return {};
+      };
     return PeerLoad({clock_, null_log(), metadata_, *device_, *manager_}, std::move(options));
   }
 

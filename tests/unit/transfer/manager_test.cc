@@ -78,7 +78,10 @@ TEST_F(ManagerReceive, LeavesTheDestinationCleanWhenTheCataloguesDoNotFit) {
   a_.hold(kModel, 4);
   b_.want({{"embed", 300'000}, {"head", 70'001}});
   bool started = false;
-  const ReceiveReport report = pull(a_, b_, {.on_transfer_start = [&] { started = true; }});
+  const ReceiveReport report = pull(a_, b_, {.on_transfer_start = [&]() -> Result<void> {
+                                      started = true;
+                                      return {};
+                                    }});
   ASSERT_FALSE(report.status.has_value());
   EXPECT_EQ(report.outcome, Outcome::kRejected);
   EXPECT_EQ(report.state, MemoryState::kClean);
@@ -120,9 +123,10 @@ TEST_F(ManagerReceive, SaysThatItStartsRightBeforeTheFirstPost) {
   a_.hold(kModel, 7);
   b_.want(kModel);
   int starts = 0;
-  const ReceiveReport report = pull(a_, b_, {.on_transfer_start = [&] {
+  const ReceiveReport report = pull(a_, b_, {.on_transfer_start = [&]() -> Result<void> {
                                       ++starts;
                                       EXPECT_EQ(b_.bytes_of("bias"), std::vector<std::byte>(7));
+                                      return {};
                                     }});
   EXPECT_TRUE(report.status.has_value());
   EXPECT_EQ(starts, 1);

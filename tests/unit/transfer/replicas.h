@@ -39,7 +39,7 @@ class Replica {
     for (const LocalTensor& tensor : catalogue.tensors())
       for (uint64_t i = 0; i < tensor.desc.bytes.count(); ++i)
         tensor.memory.host_view()[i] = static_cast<std::byte>(rng.next());
-    const Result<void> held =
+    const auto held =
         manager->register_tensors(with_digests(std::move(catalogue), *device, clock_, kNoDeadline).value());
     TOWLINE_CHECK(held.has_value());
   }
@@ -48,7 +48,7 @@ class Replica {
     Catalogue catalogue = allocate(specs);
     for (const LocalTensor& tensor : catalogue.tensors())
       std::memset(tensor.memory.host_view(), 0, tensor.desc.bytes.size());
-    const Result<void> wanted = manager->register_tensors(std::move(catalogue));
+    const auto wanted = manager->register_tensors(std::move(catalogue));
     TOWLINE_CHECK(wanted.has_value());
   }
 

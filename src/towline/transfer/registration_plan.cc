@@ -1,0 +1,114 @@
+#include "towline/transfer/registration_plan.h"
+
+#include <algorithm>
+
+namespace towline::transfer {
+namespace {
+
+/// What the tensors of one allocation hold and say of it.
+struct Members {
+  std::vector<device::MemoryRegionPtr> regions = {};
+  std::byte* host_view = nullptr;
+  bool has_any = false;
+};
+
+Result<void> add_member(Members& members, const device::Allocation& allocation, const LocalTensor& tensor) {
+  const device::RegionSlice& memory = tensor.memory;
+  const Bytes before = tensor.desc.address - allocation.base;
+  std::byte* const view = memory.host_view() == nullptr ? nullptr : memory.host_view() - before.size();
+  if (members.has_any && (view != members.host_view || memory.region->device() != members.regions.back()->device()))
+    return fail(Code::kFailedPrecondition,
+                "tensor '{}': its memory is mapped apart from other tensors in the allocation of {} bytes at {}; "
+                "register by tensor",
+                tensor.desc.name, allocation.bytes, allocation.base);
+  members.host_view = view;
+  members.has_any = true;
+  if (members.regions.empty() || members.regions.back() != memory.region) members.regions.push_back(memory.region);
+  return {};
+}
+
+device::RegionSlice region_over(const device::Allocation& allocation, Members members) {
+  const device::MemoryRegionPtr first = members.regions.front();
+  return device::RegionSlice::whole(std::make_shared<device::MemoryRegion>(device::MemoryRegion::Fields{
+      .address = allocation.base,
+      .bytes = allocation.bytes,
+      .device = first->device(),
+      .kind = first->kind(),
+      .host_view = members.host_view,
+      .keep_alive = std::make_shared<std::vector<device::MemoryRegionPtr>>(std::move(members.regions))}));
+}
+
+std::string range_text(const ArenaFacts& facts) { return fmt::format("[{}, {})", facts.base, facts.base + facts.used); }
+
+ArenaDecision by_tensor_or_handle(const ArenaFacts& facts, std::string warning) {
+  return {facts.handles_known ? ArenaChoice::kPerHandle : ArenaChoice::kPerTensor, std::move(warning)};
+}
+
+ArenaDecision several_handles(const ArenaFacts& facts, size_t tensors) {
+  return by_tensor_or_handle(
+      facts, fmt::format(
+                 "arena {} of {} tensors has {} physical allocations, and one key over them reaches the first alone on "
+                 "some transports: {}; where it is known to work, MX_ARENA_SINGLE_MR=1 keeps one region",
+                 range_text(facts), tensors, facts.live_allocations,
+                 facts.handles_known ? "registering each of them" : "registering each tensor"));
+}
+
+ArenaDecision uncovered(const ArenaFacts& facts, std::span<const tensor::TensorDesc> tensors, size_t first,
+                        size_t count) {
+  const tensor::TensorDesc& tensor = tensors[first];
+  return {ArenaChoice::kPerTensor,
+          fmt::format("{} of {} tensors lie outside of the arena {}, the first is '{}' ({} bytes at {}): registering "
+                      "each tensor",
+                      count, tensors.size(), range_text(facts), tensor.name, tensor.bytes, tensor.address)};
+}
+
+}  // namespace
+
+std::string_view mode_name(RegionMode mode) {
+  constexpr std::string_view kNames[] = {"per tensor", "pool", "arena", "per handle"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+std::vector<device::RegionSlice> regions_by_tensor(const Catalogue& catalogue) {
+  std::vector<device::RegionSlice> slices;
+  for (const LocalTensor& tensor : catalogue.tensors())
+    if (tensor.desc.bytes > Bytes(0)) slices.push_back(tensor.memory);
+  return slices;
+}
+
+Result<std::vector<device::RegionSlice>> regions_by_allocation(const Catalogue& catalogue,
+                                                               std::span<const device::Allocation> allocations) {
+  std::vector<Members> members(allocations.size());
+  for (const LocalTensor& tensor : catalogue.tensors()) {
+    if (tensor.desc.bytes == Bytes(0)) continue;
+    const auto after =
+        std::upper_bound(allocations.begin(), allocations.end(), tensor.desc.address,
+                         [](Address address, const device::Allocation& one) { return address < one.base; });
+    if (after == allocations.begin()) continue;
+    const auto index = static_cast<size_t>(after - allocations.begin()) - 1;
+    TOWLINE_TRY(add_member(members[index], allocations[index], tensor));
+  }
+  std::vector<device::RegionSlice> slices;
+  for (size_t i = 0; i < allocations.size(); ++i)
+    if (members[i].has_any) slices.push_back(region_over(allocations[i], std::move(members[i])));
+  return slices;
+}
+
+ArenaDecision decide_arena(const ArenaFacts& facts, std::span<const tensor::TensorDesc> tensors) {
+  if (facts.used == Bytes(0)) return {ArenaChoice::kOrdinary, "the arena is empty: registering as without one"};
+  if (!facts.device_maps_memory)
+    return {ArenaChoice::kOrdinary, "the device has no virtual memory: registering as without an arena"};
+  const bool is_split = facts.live_allocations > 1 && !facts.single_region_forced;
+  if (is_split && !facts.handles_known) return several_handles(facts, tensors.size());
+  const auto is_outside = [&facts](const tensor::TensorDesc& tensor) {
+    return !contains(facts.base, facts.used, tensor.address, tensor.bytes);
+  };
+  const auto first = std::find_if(tensors.begin(), tensors.end(), is_outside);
+  if (first != tensors.end())
+    return uncovered(facts, tensors, static_cast<size_t>(first - tensors.begin()),
+                     static_cast<size_t>(std::count_if(first, tensors.end(), is_outside)));
+  if (is_split) return several_handles(facts, tensors.size());
+  return {ArenaChoice::kSingleRegion, {}};
+}
+
+}  // namespace towline::transfer
