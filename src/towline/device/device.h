@@ -75,7 +75,7 @@ class Stream {
 };
 
 /// A range of addresses without memory behind it. The destructor releases them; what a region still holds stays mapped,
-/// and the range reserved, until the last of those lets go. Thread-compatible.
+/// and the range reserved, until the last of those lets go. Thread-safe, as a driver's calls are.
 class Reservation {
  public:
   virtual ~Reservation() = default;
@@ -86,6 +86,14 @@ class Reservation {
   /// Errors: kInvalidArgument - unaligned or outside; kAlreadyExists - overlaps a mapping; kResourceExhausted -
   /// capacity.
   virtual Result<MemoryRegionPtr> map(Bytes offset, Bytes bytes) = 0;
+  /// Lets go of a region of map(). When that was the last hold, the memory is taken out now; an error says that it
+  /// could not be, and it stays mapped and counted. While others hold the region, their last one takes it out, and
+  /// then, as for a region that is just dropped, a failure goes to the device's log. As it stands here: for what cannot
+  /// fail.
+  virtual Result<void> unmap(MemoryRegionPtr region) {
+    region.reset();
+    return {};
+  }
 };
 
 /// Where bytes live: one ordinal of one kind of memory. Thread-safe.

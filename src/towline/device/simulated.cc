@@ -56,6 +56,9 @@ class SimulatedDevice final : public Device {
     caps_.shareable = false;
     caps_.native_ops.assign(std::variant_size_v<DeviceOp>, true);
     ledger_ = std::make_shared<Ledger>(fmt::format("simulated device {}", options.ordinal), options.capacity);
+    if (options.faults != nullptr)
+      unmap_faults_ = std::make_shared<const UnmapFaults>(UnmapFaults{
+          &options.faults->unmap, Logger(context.log, fmt::format("device.simulated.{}", options.ordinal))});
   }
 
   const DeviceCaps& caps() const override { return caps_; }
@@ -85,6 +88,9 @@ class SimulatedDevice final : public Device {
     if (bytes == Bytes(0)) return fail(Code::kInvalidArgument, "{}: reservation of 0 bytes", name());
     const Bytes whole = round_up(bytes, caps_.granularity);
     if (whole < bytes) return fail(Code::kResourceExhausted, "{}: no {} of addresses", name(), to_string(bytes));
+    if (fails_now(fault(&SimulatedFaults::reserve)))
+      return fail(Code::kResourceExhausted, Scope::kDevice, "{}: reservation of {} bytes: injected fault", name(),
+                  bytes);
     auto address = TOWLINE_TRY(lease(space_, whole, caps_.granularity));
     SoftwareReservationOptions options;
     options.ledger = ledger_;
@@ -94,6 +100,7 @@ class SimulatedDevice final : public Device {
     options.base = *address;
     options.hold = std::move(address);
     options.fault = fault(&SimulatedFaults::map);
+    options.unmap_faults = unmap_faults_;
     return open_software_reservation(whole, std::move(options));
   }
 
@@ -158,6 +165,7 @@ class SimulatedDevice final : public Device {
   const std::shared_ptr<AddressSpace> space_;
   DeviceCaps caps_;
   std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<const UnmapFaults> unmap_faults_;  // null without faults
 };
 
 }  // namespace

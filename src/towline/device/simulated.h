@@ -8,7 +8,11 @@ namespace towline::device {
 /// Negative: never. Thread-safe.
 struct SimulatedFaults {
   std::atomic<int64_t> allocate{-1};
+  std::atomic<int64_t> reserve{-1};
   std::atomic<int64_t> map{-1};
+  /// Taking a mapping out when its last hold goes: the memory stays mapped, and counts, until the device and all its
+  /// memory have gone.
+  std::atomic<int64_t> unmap{-1};
   std::atomic<int64_t> range_query{-1};
   std::atomic<int64_t> stream_op{-1};
 };

@@ -3,6 +3,7 @@
 // The contract of device.h, sentence by sentence; streams and operations are in stream_contract.h. Include both in one
 // file of each test executable that instantiates DeviceContract.
 
+#include <array>
 #include <map>
 
 #include "contract/device/device_contract_fixture.h"
@@ -292,6 +293,47 @@ TEST_P(DeviceContract, DroppingARegionUnmapsItAndThePlaceCanBeMappedAnew) {
   EXPECT_NE(device().get_allocation(region->address()).value().handle, handle);
   write(region, pattern(100, 2));
   EXPECT_EQ(read({region, Bytes(0), Bytes(100)}), pattern(100, 2));
+}
+
+TEST_P(DeviceContract, UnmapOfTheLastHoldTakesTheMemoryOutAtOnce) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
+  const auto reservation = device().reserve(granule() * 2).value();
+  ASSERT_TRUE(reservation->unmap(reservation->map(Bytes(0), granule()).value()));
+  EXPECT_FALSE(device().get_allocation(reservation->base()));
+  EXPECT_TRUE(reservation->map(Bytes(0), granule()));
+}
+
+TEST_P(DeviceContract, UnmapLeavesTheMemoryToWhoStillHoldsIt) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
+  const auto reservation = device().reserve(granule() * 2).value();
+  auto held = reservation->map(Bytes(0), granule()).value();
+  ASSERT_TRUE(reservation->unmap(MemoryRegionPtr(held)));
+  write(held, pattern(100));
+  EXPECT_EQ(read({held, Bytes(0), Bytes(100)}), pattern(100));
+  held.reset();
+  EXPECT_FALSE(device().get_allocation(reservation->base()));
+}
+
+TEST_P(DeviceContract, ManyTasksMapAndUnmapInOneReservation) {
+  if (!caps().virtual_memory) GTEST_SKIP() << "no virtual memory";
+  constexpr uint64_t kTasks = 4;
+  constexpr uint64_t kEach = 8;
+  const auto reservation = device().reserve(granule() * kTasks * kEach).value();
+  std::array<std::vector<MemoryRegionPtr>, kTasks> kept;
+  std::vector<Task> tasks;
+  for (uint64_t task = 0; task < kTasks; ++task)
+    tasks.push_back(clock_->spawn("map", [&, task](const std::stop_token&) {
+      for (uint64_t i = 0; i < kEach; ++i) {
+        auto region = reservation->map(granule() * (task * kEach + i), granule()).value();
+        if (i % 2 == 0)
+          kept[task].push_back(std::move(region));
+        else
+          EXPECT_TRUE(reservation->unmap(std::move(region)));
+      }
+    }));
+  for (Task& task : tasks) task.join();
+  for (uint64_t i = 0; i < kTasks * kEach; ++i)
+    EXPECT_EQ(device().get_allocation(reservation->base() + granule() * i).has_value(), i % 2 == 0) << i;
 }
 
 TEST_P(DeviceContract, AMappingOutlivesItsReservation) {

@@ -39,6 +39,11 @@ void Ledger::erase(Address base) {
   TOWLINE_CHECK(ranges_.erase(base) == 1, base);
 }
 
+void Ledger::strand(std::shared_ptr<const void> addresses) {
+  std::lock_guard lock(mutex_);
+  stranded_.push_back(std::move(addresses));
+}
+
 Result<Allocation> Ledger::find(Address address) const {
   std::lock_guard lock(mutex_);
   const auto after = ranges_.upper_bound(address);

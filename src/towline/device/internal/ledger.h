@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "towline/base/result.h"
 #include "towline/device/device.h"
@@ -23,6 +24,8 @@ class Ledger {
   /// Errors: kAlreadyExists - it overlaps one that is there.
   Result<void> insert(Address base, Bytes bytes);
   void erase(Address base);
+  /// Keeps what a mapping that could not be taken out lies in: its entry and its share of the capacity stay as well.
+  void strand(std::shared_ptr<const void> addresses);
   /// The range that holds `address`. Errors: kNotFound.
   Result<Allocation> find(Address address) const;
 
@@ -30,9 +33,10 @@ class Ledger {
   const std::string device_;
   const Bytes capacity_;
   mutable std::mutex mutex_;
-  Bytes in_use_;                          // guarded by mutex_
-  uint64_t handles_ = 0;                  // guarded by mutex_
-  std::map<Address, Allocation> ranges_;  // by base, none overlaps another; guarded by mutex_
+  Bytes in_use_;                                       // guarded by mutex_
+  uint64_t handles_ = 0;                               // guarded by mutex_
+  std::map<Address, Allocation> ranges_;               // by base, none overlaps another; guarded by mutex_
+  std::vector<std::shared_ptr<const void>> stranded_;  // guarded by mutex_
 };
 
 /// An entry of the ledger and the memory behind it, as the keep-alive of a region. The end leaves the ledger before the

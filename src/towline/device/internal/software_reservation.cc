@@ -1,6 +1,8 @@
 #include "towline/device/internal/software_reservation.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "towline/device/internal/fault_counter.h"
 
@@ -14,14 +16,28 @@ struct Range {
   std::shared_ptr<const void> hold;
 };
 
+/// Where the unmap() that this thread is in wants to hear of a failure. The end of a region runs in the call that drops
+/// the last hold, so nothing else can answer for it.
+thread_local std::optional<Error>* unmap_failure = nullptr;
+
 /// The keep-alive of a mapping's region. The memory goes before the entry in the ledger, so that a new mapping in the
 /// same place, which the ledger admits from then on, is not the one unmapped.
 struct Mapped {
-  Mapped(std::shared_ptr<Ledger> in, std::shared_ptr<const Range> of, Address base, std::byte* at, Bytes size)
-      : ledger(std::move(in)), range(std::move(of)), address(base), data(at), bytes(size) {}
+  Mapped(const SoftwareReservationOptions& options, std::shared_ptr<const Range> of, Address base, std::byte* at,
+         Bytes size)
+      : ledger(options.ledger),
+        range(std::move(of)),
+        faults(options.unmap_faults),
+        address(base),
+        data(at),
+        bytes(size) {}
   Mapped(const Mapped&) = delete;
   Mapped& operator=(const Mapped&) = delete;
   ~Mapped() {
+    if (fails()) {
+      ledger->strand(range);
+      return;
+    }
     unmap_within(data, bytes);
     ledger->erase(address);
     ledger->release(bytes);
@@ -29,9 +45,23 @@ struct Mapped {
 
   const std::shared_ptr<Ledger> ledger;
   const std::shared_ptr<const Range> range;
+  const std::weak_ptr<const UnmapFaults> faults;
   const Address address;
   std::byte* const data;
   const Bytes bytes;
+
+ private:
+  bool fails() const {
+    const auto held = faults.lock();
+    if (held == nullptr || !fails_now(held->counter)) return false;
+    Error error = fail(Code::kInternal, Scope::kDevice, "reservation: unmapping of {} bytes at {}: injected fault",
+                       bytes, address);
+    if (unmap_failure == nullptr)
+      held->log.error("{}", to_string(error));
+    else
+      *unmap_failure = std::move(error);
+    return true;
+  }
 };
 
 Result<void> fill_in(std::byte* at, Bytes bytes) {
@@ -60,9 +90,18 @@ class SoftwareReservation final : public Reservation {
     }
     // From here on the holder undoes everything.
     std::byte* at = range_->addresses->data() + offset.size();
-    auto mapped = std::make_shared<const Mapped>(options_.ledger, range_, base_ + offset, at, bytes);
+    auto mapped = std::make_shared<const Mapped>(options_, range_, base_ + offset, at, bytes);
     TOWLINE_TRY(fill_in(at, bytes));
     return region_of(std::move(mapped));
+  }
+
+  Result<void> unmap(MemoryRegionPtr region) override {
+    std::optional<Error> failure;
+    std::optional<Error>* outer = std::exchange(unmap_failure, &failure);
+    region.reset();
+    unmap_failure = outer;
+    if (failure) return *std::move(failure);
+    return {};
   }
 
  private:

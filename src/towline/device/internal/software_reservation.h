@@ -8,6 +8,12 @@
 
 namespace towline::device {
 
+/// Which end of a mapping fails, for tests, and where that is told when nobody waits for the answer.
+struct UnmapFaults {
+  std::atomic<int64_t>* counter;
+  Logger log;
+};
+
 struct SoftwareReservationOptions {
   std::shared_ptr<Ledger> ledger;
   MemoryKind kind = MemoryKind::kHost;
@@ -17,6 +23,8 @@ struct SoftwareReservationOptions {
   std::optional<Address> base;
   std::shared_ptr<const void> hold = {};
   std::atomic<int64_t>* fault = nullptr;  ///< of map(); outlives the reservation
+  /// Of the end of a mapping. Weak: memory may outlive the device, and with it the counter and the log.
+  std::weak_ptr<const UnmapFaults> unmap_faults = {};
 };
 
 /// A range of this process's addresses into which each map() puts shared memory of its own. One contiguous range lies
