@@ -1,5 +1,7 @@
 // TransferManager's reads of plain ranges: what reshard plans, and staging buffers.
 
+#include "towline/transfer/range_read.h"
+
 #include <algorithm>
 
 #include "towline/transfer/manager.h"
