@@ -56,6 +56,7 @@ class Arena {
   /// A further call does nothing but wait for one that runs. `deadline` bounds the waits alone.
   /// Errors: kDeadlineExceeded - closed, nothing released; close again; kFailedPrecondition - called from within
   /// malloc() or free() of this arena by the same thread, which would wait for itself: nothing has changed.
+  /// A device's call that waits for another thread's close() is not found out: let that one have a deadline.
   Result<void> close(Deadline deadline = kNoDeadline);
   /// Closes if no handle lives and no operation is in flight, both at one instant.
   /// Errors: kFailedPrecondition - says how many there are; the arena stays open; else as close().

@@ -2,7 +2,7 @@
 
 namespace towline::device {
 
-Activation::~Activation() {
+ArenaActivation::~ArenaActivation() {
   if (registry_ != nullptr) registry_->deactivate(device_);
 }
 
@@ -45,7 +45,7 @@ Result<std::shared_ptr<Arena>> ArenaRegistry::add(std::unique_ptr<Arena> arena) 
   return shared;
 }
 
-Result<Activation> ArenaRegistry::activate(const std::shared_ptr<Arena>& arena) {
+Result<ArenaActivation> ArenaRegistry::activate(const std::shared_ptr<Arena>& arena) {
   std::lock_guard lock(mutex_);
   const Entry* entry = TOWLINE_TRY(get_entry(arena));
   if (arena->closed()) return fail(Code::kFailedPrecondition, "{}: arena is closed", arena->name());
@@ -54,7 +54,7 @@ Result<Activation> ArenaRegistry::activate(const std::shared_ptr<Arena>& arena) 
   if (!is_new)
     return fail(Code::kFailedPrecondition, "{}: cannot be activated, the {} is already active; end that scope first",
                 arena->name(), place->second->name());
-  return Activation(*this, arena->device());
+  return ArenaActivation(*this, arena->device());
 }
 
 void ArenaRegistry::deactivate(DeviceOrdinal device) {

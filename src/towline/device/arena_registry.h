@@ -14,16 +14,16 @@ class ArenaRegistry;
 
 /// While it lives, ArenaRegistry::malloc() of the arena's device goes to that arena. Its end leaves the arena open,
 /// with all that lies in it. Movable; ends once. The registry outlives it.
-class [[nodiscard]] Activation {
+class [[nodiscard]] ArenaActivation {
  public:
-  Activation(Activation&& other) noexcept
+  ArenaActivation(ArenaActivation&& other) noexcept
       : registry_(std::exchange(other.registry_, nullptr)), device_(other.device_) {}
-  Activation& operator=(Activation&&) = delete;
-  ~Activation();
+  ArenaActivation& operator=(ArenaActivation&&) = delete;
+  ~ArenaActivation();
 
  private:
   friend class ArenaRegistry;
-  Activation(ArenaRegistry& registry, DeviceOrdinal device) : registry_(&registry), device_(device) {}
+  ArenaActivation(ArenaRegistry& registry, DeviceOrdinal device) : registry_(&registry), device_(device) {}
   ArenaRegistry* registry_;
   DeviceOrdinal device_;
 };
@@ -55,7 +55,7 @@ class ArenaRegistry {
 
   /// Errors: kFailedPrecondition - an arena is `already active` on that device (nested or concurrent), `arena is
   /// closed`, or it is being retired; kNotFound - not in this registry.
-  Result<Activation> activate(const std::shared_ptr<Arena>& arena);
+  Result<ArenaActivation> activate(const std::shared_ptr<Arena>& arena);
 
   /// Arena::malloc of the active one. Errors: kFailedPrecondition - none is active on `device`; else as there.
   Result<Address> malloc(DeviceOrdinal device, Bytes bytes, Bytes alignment = Bytes(1));
@@ -77,7 +77,7 @@ class ArenaRegistry {
   std::vector<std::shared_ptr<Arena>> arenas() const;
 
  private:
-  friend class Activation;
+  friend class ArenaActivation;
   struct Entry {
     std::shared_ptr<Arena> arena;
     bool retiring = false;

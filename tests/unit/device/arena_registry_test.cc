@@ -72,8 +72,8 @@ TEST_F(ArenaRegistryTest, ANestedActivationOnOneDeviceIsAnErrorAndTheFirstStays)
 
 TEST_F(ArenaRegistryTest, AMovedActivationEndsOnce) {
   const auto arena = add(first_);
-  auto active = std::make_unique<Activation>(registry_.activate(arena).value());
-  auto moved = std::make_unique<Activation>(std::move(*active));
+  auto active = std::make_unique<ArenaActivation>(registry_.activate(arena).value());
+  auto moved = std::make_unique<ArenaActivation>(std::move(*active));
   active.reset();
   EXPECT_EQ(registry_.find_active(kFirst), arena);
   moved.reset();

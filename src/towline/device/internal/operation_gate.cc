@@ -54,7 +54,13 @@ thread_local const Inside* innermost = nullptr;
 }  // namespace
 
 Inside::Inside(const OperationGate& gate) : gate_(gate), outer_(innermost) { innermost = this; }
-Inside::~Inside() { innermost = outer_; }
+
+// Nearly always the innermost; fibers may end in any order.
+Inside::~Inside() {
+  const Inside** place = &innermost;
+  while (*place != this) place = &(*place)->outer_;
+  *place = outer_;
+}
 
 bool Inside::here(const OperationGate& gate) {
   for (const Inside* inside = innermost; inside != nullptr; inside = inside->outer_)

@@ -42,7 +42,8 @@ class OperationGate {
 };
 
 /// Says that this thread works behind `gate`, while it is in scope. A call that would wait for the gate asks here
-/// first, or it would wait for itself. Scopes of one thread end in the reverse order.
+/// first, or it would wait for itself. Fibers of one thread look like one: an operation that waited on a simulated
+/// clock would make others be refused (no call of a device waits, none has a deadline).
 class Inside {
  public:
   explicit Inside(const OperationGate& gate);
@@ -53,7 +54,7 @@ class Inside {
 
  private:
   const OperationGate& gate_;
-  const Inside* const outer_;
+  mutable const Inside* outer_;
 };
 
 /// One operation's stay, if it is admitted.
