@@ -1,6 +1,7 @@
 #include "app.h"
 #include "bench_load.h"
 #include "bench_memcpy.h"
+#include "bench_registration.h"
 #include "bench_transfer.h"
 #include "verbs.h"
 
@@ -8,7 +9,7 @@ namespace towline::cli {
 namespace {
 
 constexpr PositionalSpec kPositionals[] = {
-    {.name = "what", .help = "memcpy, transfer or load", .choices = "memcpy|transfer|load"}};
+    {.name = "what", .help = "memcpy, transfer, registration or load", .choices = "memcpy|transfer|registration|load"}};
 constexpr FlagSpec kFlags[] = {
     {.name = "bytes",
      .placeholder = "SIZE",
@@ -72,6 +73,9 @@ Result<benchmarks::BenchTable> run_named(App& app, const std::string& what, cons
   if (what == "transfer")
     return benchmarks::run_transfer_bench(
         {.bytes = flags.bytes, .rounds = flags.rounds, .transport = app.options().text("transport")}, app.log());
+  if (what == "registration")
+    return benchmarks::run_registration_bench({.rounds = flags.rounds, .transport = app.options().text("transport")},
+                                              app.log());
   return benchmarks::run_load_bench(
       {.folder = arguments.find("folder").value_or("/var/tmp"), .bytes = flags.bytes, .rounds = flags.rounds},
       app.log());

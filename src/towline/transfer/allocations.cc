@@ -65,10 +65,10 @@ Result<std::vector<Allocation>> find_allocations(std::span<const tensor::TensorD
   return sorted;
 }
 
-Result<std::vector<Allocation>> discover_allocations(std::span<const tensor::TensorDesc> tensors,
-                                                     const AddressRangeQuery& query) {
+Result<std::vector<Allocation>> discover_allocations(const Catalogue& catalogue, const AddressRangeQuery& query) {
   AllocationMap map;
-  for (const tensor::TensorDesc& tensor : tensors) {
+  for (const LocalTensor& local : catalogue.tensors()) {
+    const tensor::TensorDesc& tensor = local.desc;
     if (tensor.bytes == Bytes(0)) continue;
     const Allocation* allocation = TOWLINE_TRY(map.get(tensor, query));
     if (!holds(*allocation, tensor))
@@ -81,13 +81,25 @@ Result<std::vector<Allocation>> discover_allocations(std::span<const tensor::Ten
   return map.sorted();
 }
 
-size_t find_uncovered(std::span<const tensor::TensorDesc> tensors, std::span<const Allocation> allocations) {
-  const auto is_covered = [allocations](const tensor::TensorDesc& tensor) {
-    const auto after = std::upper_bound(allocations.begin(), allocations.end(), tensor.address,
-                                        [](Address address, const Allocation& one) { return address < one.base; });
-    return after != allocations.begin() && holds(*std::prev(after), tensor);
-  };
-  return static_cast<size_t>(std::find_if_not(tensors.begin(), tensors.end(), is_covered) - tensors.begin());
+size_t AllocationFinder::find(Address address) {
+  const auto has = [&](size_t i) { return contains(sorted_[i].base, sorted_[i].bytes, address, Bytes(1)); };
+  if (last_ < sorted_.size() && has(last_)) return last_;
+  const auto after = std::upper_bound(sorted_.begin(), sorted_.end(), address,
+                                      [](Address wanted, const Allocation& one) { return wanted < one.base; });
+  if (after == sorted_.begin()) return sorted_.size();
+  const auto index = static_cast<size_t>(after - sorted_.begin()) - 1;
+  return has(index) ? last_ = index : sorted_.size();
+}
+
+size_t find_uncovered(const Catalogue& catalogue, std::span<const Allocation> allocations) {
+  AllocationFinder finder(allocations);
+  for (size_t i = 0; i < catalogue.size(); ++i) {
+    const tensor::TensorDesc& tensor = catalogue.tensors()[i].desc;
+    if (tensor.bytes == Bytes(0)) continue;
+    const size_t index = finder.find(tensor.address);
+    if (index == allocations.size() || !holds(allocations[index], tensor)) return i;
+  }
+  return catalogue.size();
 }
 
 }  // namespace towline::transfer

@@ -7,7 +7,7 @@
 
 #include "towline/base/result.h"
 #include "towline/device/device.h"
-#include "towline/tensor/tensor_desc.h"
+#include "towline/transfer/catalogue.h"
 
 namespace towline::transfer {
 
@@ -25,10 +25,24 @@ Result<std::vector<device::Allocation>> find_allocations(std::span<const tensor:
 /// already is not asked for again. Zero-byte tensors are left out. Knows nothing from one call to the next, since
 /// drivers hand out freed addresses again.
 /// Errors: those, and kFailedPrecondition - a tensor crosses the end of its allocation (names both).
-Result<std::vector<device::Allocation>> discover_allocations(std::span<const tensor::TensorDesc> tensors,
+Result<std::vector<device::Allocation>> discover_allocations(const Catalogue& catalogue,
                                                              const AddressRangeQuery& query);
 
-/// The first tensor that is not within one of `allocations` (sorted by base); its index, or tensors.size().
-size_t find_uncovered(std::span<const tensor::TensorDesc> tensors, std::span<const device::Allocation> allocations);
+/// Finds the allocation that holds an address among some that are sorted by base and do not overlap. Asks first for the
+/// one that was found last: tensors of one allocation tend to follow each other.
+class AllocationFinder {
+ public:
+  explicit AllocationFinder(std::span<const device::Allocation> sorted) : sorted_(sorted) {}
+  /// Its index, or the number of allocations.
+  size_t find(Address address);
+
+ private:
+  std::span<const device::Allocation> sorted_;
+  size_t last_ = 0;
+};
+
+/// The first tensor with bytes that is not within one of `allocations` (sorted by base); its index, or
+/// catalogue.size().
+size_t find_uncovered(const Catalogue& catalogue, std::span<const device::Allocation> allocations);
 
 }  // namespace towline::transfer

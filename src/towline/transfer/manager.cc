@@ -33,10 +33,15 @@ void TransferManager::shutdown() {
 void TransferManager::release() {
   regions_.clear();
   metrics_.record(metrics::kRegions, {}, 0);
-  catalogue_ = Catalogue();
+  replace_catalogue({}, {});
+}
+
+/// Others may hold what was there before; its last holder lets it go, outside of the lock.
+void TransferManager::replace_catalogue(Catalogue catalogue, Blob metadata) {
+  auto next = std::make_shared<const Catalogue>(std::move(catalogue));
   std::lock_guard lock(mutex_);
-  metadata_.clear();
-  manifest_.clear();
+  catalogue_.swap(next);
+  metadata_ = std::move(metadata);
 }
 
 Result<RegisterReport> TransferManager::register_tensors(Catalogue catalogue, const RegisterOptions& options) {
@@ -53,7 +58,7 @@ Result<RegisterReport> TransferManager::register_arena(ArenaView& arena, Catalog
 }
 
 Result<RegisterReport> TransferManager::add_tensors(const Catalogue& more, const RegisterOptions& options) {
-  std::vector<LocalTensor> tensors(catalogue_.tensors().begin(), catalogue_.tensors().end());
+  std::vector<LocalTensor> tensors(catalogue_->tensors().begin(), catalogue_->tensors().end());
   tensors.insert(tensors.end(), more.tensors().begin(), more.tensors().end());
   return register_tensors(TOWLINE_TRY(Catalogue::build(std::move(tensors))), options);
 }
@@ -62,12 +67,12 @@ Result<RegisterReport> TransferManager::remove_tensors(std::span<const std::stri
                                                        const RegisterOptions& options) {
   std::set<std::string_view> gone;
   for (const std::string& name : names) {
-    if (catalogue_.find(name) == nullptr)
+    if (catalogue_->find(name) == nullptr)
       return fail(Code::kNotFound, "tensor '{}' is not registered, so it cannot be removed", name);
     gone.insert(name);
   }
   std::vector<LocalTensor> left;
-  for (const LocalTensor& tensor : catalogue_.tensors())
+  for (const LocalTensor& tensor : catalogue_->tensors())
     if (gone.count(tensor.desc.name) == 0) left.push_back(tensor);
   return register_tensors(TOWLINE_TRY(Catalogue::build(std::move(left))), options);
 }
@@ -81,15 +86,17 @@ Result<std::vector<device::RegionSlice>> TransferManager::plan_regions(const Cat
     ++report.queries;
     return options.query ? options.query(address) : device_.get_allocation(address);
   };
-  const tensor::Manifest manifest = catalogue.manifest();
-  const std::vector<device::Allocation> allocations = TOWLINE_TRY(
-      options.query_every_tensor ? find_allocations(manifest, query) : discover_allocations(manifest, query));
+  const std::vector<device::Allocation> allocations =
+      TOWLINE_TRY(options.query_every_tensor ? find_allocations(catalogue.manifest(), query)
+                                             : discover_allocations(catalogue, query));
   report.discovery = clock_.now() - start;
   if (allocations.empty()) return regions_by_tensor(catalogue);
-  const size_t uncovered = find_uncovered(manifest, allocations);
-  if (uncovered < manifest.size())
-    log_.warning("tensor '{}' ({} bytes at {}) crosses the end of its allocation: no one key covers it",
-                 manifest[uncovered].name, manifest[uncovered].bytes, manifest[uncovered].address);
+  const size_t uncovered = options.query_every_tensor ? find_uncovered(catalogue, allocations) : catalogue.size();
+  if (uncovered < catalogue.size()) {
+    const tensor::TensorDesc& tensor = catalogue.tensors()[uncovered].desc;
+    log_.warning("tensor '{}' ({} bytes at {}) crosses the end of its allocation: no one key covers it", tensor.name,
+                 tensor.bytes, tensor.address);
+  }
   report.mode = RegionMode::kPool;
   return regions_by_allocation(catalogue, allocations);
 }
@@ -109,7 +116,7 @@ Result<std::vector<device::RegionSlice>> TransferManager::plan_arena(ArenaView& 
     handles = TOWLINE_TRY(arena.handles());
     facts.handles_known = handles.has_value();
   }
-  const ArenaDecision decision = decide_arena(facts, catalogue.manifest());
+  const ArenaDecision decision = decide_arena(facts, catalogue);
   if (!decision.warning.empty()) log_.warning("{}", decision.warning);
   std::vector<device::RegionSlice> regions;
   switch (decision.choice) {
@@ -154,10 +161,7 @@ Result<RegisterReport> TransferManager::adopt(Catalogue catalogue, std::vector<d
       "metadata {:.3f} s",
       catalogue.size(), mode_name(report.mode), report.regions, report.registered, seconds(report.discovery),
       seconds(report.registering), metadata.size(), seconds(report.exporting));
-  catalogue_ = std::move(catalogue);
-  std::lock_guard lock(mutex_);
-  metadata_ = std::move(metadata);
-  manifest_ = catalogue_.manifest();
+  replace_catalogue(std::move(catalogue), std::move(metadata));
   return report;
 }
 
@@ -179,18 +183,20 @@ Result<void> TransferManager::describe_again(Catalogue catalogue) {
   const auto same = [](const LocalTensor& a, const LocalTensor& b) {
     return a.desc.name == b.desc.name && a.desc.address == b.desc.address && a.desc.bytes == b.desc.bytes;
   };
-  if (!std::equal(catalogue.tensors().begin(), catalogue.tensors().end(), catalogue_.tensors().begin(),
-                  catalogue_.tensors().end(), same))
+  if (!std::equal(catalogue.tensors().begin(), catalogue.tensors().end(), catalogue_->tensors().begin(),
+                  catalogue_->tensors().end(), same))
     return fail(Code::kInvalidArgument, "the new descriptions are not of the tensors that are registered");
-  catalogue_ = std::move(catalogue);
-  std::lock_guard lock(mutex_);
-  manifest_ = catalogue_.manifest();
+  replace_catalogue(std::move(catalogue), metadata());
   return {};
 }
 
 tensor::Manifest TransferManager::manifest() const {
-  std::lock_guard lock(mutex_);
-  return manifest_;
+  std::shared_ptr<const Catalogue> catalogue;
+  {
+    std::lock_guard lock(mutex_);
+    catalogue = catalogue_;
+  }
+  return catalogue->manifest();
 }
 
 Blob TransferManager::metadata() const {

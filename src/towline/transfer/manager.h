@@ -136,7 +136,8 @@ class TransferManager {
   /// Fetches the agent's metadata anew.
   Result<void> refresh_metadata();
 
-  const Catalogue& catalogue() const { return catalogue_; }
+  /// What is registered. The reference holds until the next call that changes it.
+  const Catalogue& catalogue() const { return *catalogue_; }
   tensor::Manifest manifest() const;
   /// The agent's metadata as of the last registration. Thread-safe.
   Blob metadata() const;
@@ -175,6 +176,7 @@ class TransferManager {
                                                         RegisterReport& report);
   Result<std::vector<device::RegionSlice>> plan_arena(ArenaView& arena, const Catalogue& catalogue,
                                                       const RegisterOptions& options, RegisterReport& report);
+  void replace_catalogue(Catalogue catalogue, Blob metadata);
   Result<RegisterReport> adopt(Catalogue catalogue, std::vector<device::RegionSlice> regions, Earlier earlier,
                                RegisterReport report);
   Result<void> receive_from(const ReceiveSource& source, const ReceiveOptions& options, transport::PeerId peer,
@@ -200,7 +202,7 @@ class TransferManager {
   transport::Transport& transport_;
   device::Device& device_;
   MetricsSink& metrics_;
-  Catalogue catalogue_;
+  std::shared_ptr<const Catalogue> catalogue_ = std::make_shared<Catalogue>();  // written under mutex_
   RegionBook regions_;
   std::set<transport::PeerId> peers_;
   struct Quarantined {
@@ -211,7 +213,6 @@ class TransferManager {
 
   mutable std::mutex mutex_;
   Blob metadata_;                          // guarded by mutex_
-  tensor::Manifest manifest_;              // guarded by mutex_
   std::optional<Error> data_plane_error_;  // guarded by mutex_
 };
 

@@ -22,15 +22,23 @@ Result<void> check_pair(const tensor::TensorDesc& source, const tensor::TensorDe
 }
 
 Result<void> check_no_overlap(const std::vector<Match::Pair>& pairs, const Catalogue& local) {
-  std::vector<uint32_t> order;
-  for (const Match::Pair& pair : pairs)
-    if (local.tensors()[pair.local].desc.bytes > Bytes(0)) order.push_back(pair.local);
-  const auto address = [&local](uint32_t i) { return local.tensors()[i].desc.address; };
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return address(a) < address(b); });
-  for (size_t i = 1; i < order.size(); ++i) {
-    const tensor::TensorDesc& before = local.tensors()[order[i - 1]].desc;
-    const tensor::TensorDesc& after = local.tensors()[order[i]].desc;
-    if (before.address + before.bytes > after.address)
+  struct Span {
+    Address start, end;
+    uint32_t tensor;
+  };
+  std::vector<Span> spans;
+  spans.reserve(pairs.size());
+  for (const Match::Pair& pair : pairs) {
+    const tensor::TensorDesc& desc = local.tensors()[pair.local].desc;
+    if (desc.bytes > Bytes(0)) spans.push_back({desc.address, desc.address + desc.bytes, pair.local});
+  }
+  const auto is_before = [](const Span& a, const Span& b) { return a.start < b.start; };
+  // Most catalogues come in the order of their addresses.
+  if (!std::is_sorted(spans.begin(), spans.end(), is_before)) std::sort(spans.begin(), spans.end(), is_before);
+  for (size_t i = 1; i < spans.size(); ++i) {
+    const tensor::TensorDesc& before = local.tensors()[spans[i - 1].tensor].desc;
+    const tensor::TensorDesc& after = local.tensors()[spans[i].tensor].desc;
+    if (spans[i - 1].end > spans[i].start)
       return fail(Code::kFailedPrecondition,
                   "tensors '{}' and '{}' share memory at {}: one would overwrite the other; pull them under one name",
                   before.name, after.name, after.address);
@@ -50,16 +58,26 @@ Outcome decide(const Match& match) {
   return match.local_only.empty() && match.source_only.empty() ? Outcome::kComplete : Outcome::kPartial;
 }
 
+/// Ours of that name, or local.size(). Both sides tend to list a model in one order, so the one after the last is
+/// looked at first.
+size_t find_after(const Catalogue& local, size_t last, std::string_view name) {
+  const size_t next = last + 1;
+  return next < local.size() && local.tensors()[next].desc.name == name ? next : local.find_index(name);
+}
+
 /// Pairs each source tensor with ours; what ours were hit is left in `hit`.
 Result<void> pair_up(const tensor::Manifest& source, const Catalogue& local, Match& match, std::vector<bool>& hit) {
+  match.pairs.reserve(std::min(source.size(), local.size()));
+  size_t last = local.size();
   for (uint32_t i = 0; i < source.size(); ++i) {
-    const size_t index = local.find_index(source[i].name);
+    const size_t index = find_after(local, last, source[i].name);
     if (index == local.size()) {
       match.source_only.push_back(source[i].name);
       continue;
     }
     if (hit[index]) return fail(Code::kFailedPrecondition, "tensor '{}' is named twice by the source", source[i].name);
     hit[index] = true;
+    last = index;
     TOWLINE_TRY(check_pair(source[i], local.tensors()[index].desc));
     match.pairs.push_back({i, static_cast<uint32_t>(index)});
     match.bytes += source[i].bytes;

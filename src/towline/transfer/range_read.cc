@@ -55,7 +55,7 @@ RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedR
     earliest = std::min(earliest, read->posted_at_);
     memory.insert(memory.end(), read->memory_.begin(), read->memory_.end());
   }
-  if (memory.empty()) memory = catalogue_.regions();
+  if (memory.empty()) memory = catalogue_->regions();
   std::optional<RunFailure> failure = run_all(clock_, transport_, runners, deadline, RunOptions().settle_grace);
   if (failure) {
     report.unsettled = failure->unsettled.size();

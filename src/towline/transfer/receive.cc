@@ -103,7 +103,7 @@ struct TransferManager::Attempt {
 ReceiveReport TransferManager::receive(const ReceiveSource& source, const ReceiveOptions& options) {
   sweep_quarantine();
   const TimePoint start = clock_.now();
-  Attempt attempt{options.destination != nullptr ? *options.destination : catalogue_, {}, {}};
+  Attempt attempt{options.destination != nullptr ? *options.destination : *catalogue_, {}, {}};
   ReceiveReport& report = attempt.report;
   const auto* const known = std::get_if<transport::PeerId>(&source.peer);
   const Result<transport::PeerId> peer =

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "towline/transfer/allocations.h"
+
 namespace towline::transfer {
 namespace {
 
@@ -53,9 +55,8 @@ ArenaDecision several_handles(const ArenaFacts& facts, size_t tensors) {
                  facts.handles_known ? "registering each of them" : "registering each tensor"));
 }
 
-ArenaDecision uncovered(const ArenaFacts& facts, std::span<const tensor::TensorDesc> tensors, size_t first,
-                        size_t count) {
-  const tensor::TensorDesc& tensor = tensors[first];
+ArenaDecision uncovered(const ArenaFacts& facts, std::span<const LocalTensor> tensors, size_t first, size_t count) {
+  const tensor::TensorDesc& tensor = tensors[first].desc;
   return {ArenaChoice::kPerTensor,
           fmt::format("{} of {} tensors lie outside of the arena {}, the first is '{}' ({} bytes at {}): registering "
                       "each tensor",
@@ -79,13 +80,11 @@ std::vector<device::RegionSlice> regions_by_tensor(const Catalogue& catalogue) {
 Result<std::vector<device::RegionSlice>> regions_by_allocation(const Catalogue& catalogue,
                                                                std::span<const device::Allocation> allocations) {
   std::vector<Members> members(allocations.size());
+  AllocationFinder finder(allocations);
   for (const LocalTensor& tensor : catalogue.tensors()) {
     if (tensor.desc.bytes == Bytes(0)) continue;
-    const auto after =
-        std::upper_bound(allocations.begin(), allocations.end(), tensor.desc.address,
-                         [](Address address, const device::Allocation& one) { return address < one.base; });
-    if (after == allocations.begin()) continue;
-    const auto index = static_cast<size_t>(after - allocations.begin()) - 1;
+    const size_t index = finder.find(tensor.desc.address);
+    if (index == allocations.size()) continue;
     TOWLINE_TRY(add_member(members[index], allocations[index], tensor));
   }
   std::vector<device::RegionSlice> slices;
@@ -94,14 +93,15 @@ Result<std::vector<device::RegionSlice>> regions_by_allocation(const Catalogue& 
   return slices;
 }
 
-ArenaDecision decide_arena(const ArenaFacts& facts, std::span<const tensor::TensorDesc> tensors) {
+ArenaDecision decide_arena(const ArenaFacts& facts, const Catalogue& catalogue) {
+  const std::span<const LocalTensor> tensors = catalogue.tensors();
   if (facts.used == Bytes(0)) return {ArenaChoice::kOrdinary, "the arena is empty: registering as without one"};
   if (!facts.device_maps_memory)
     return {ArenaChoice::kOrdinary, "the device has no virtual memory: registering as without an arena"};
   const bool is_split = facts.live_allocations > 1 && !facts.single_region_forced;
   if (is_split && !facts.handles_known) return several_handles(facts, tensors.size());
-  const auto is_outside = [&facts](const tensor::TensorDesc& tensor) {
-    return !contains(facts.base, facts.used, tensor.address, tensor.bytes);
+  const auto is_outside = [&facts](const LocalTensor& tensor) {
+    return !contains(facts.base, facts.used, tensor.desc.address, tensor.desc.bytes);
   };
   const auto first = std::find_if(tensors.begin(), tensors.end(), is_outside);
   if (first != tensors.end())

@@ -51,6 +51,6 @@ struct ArenaDecision {
 
 /// The decision table of transfer.md 2.6, rows 3 to 7, with one row more: handles that are known are registered one by
 /// one, which is right on every transport and still far fewer than the tensors. Pure.
-ArenaDecision decide_arena(const ArenaFacts& facts, std::span<const tensor::TensorDesc> tensors);
+ArenaDecision decide_arena(const ArenaFacts& facts, const Catalogue& catalogue);
 
 }  // namespace towline::transfer

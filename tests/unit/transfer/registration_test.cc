@@ -15,6 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::LinesLog;
+using testing::planned;
 using testing::remote;
 using testing::ScriptedAgent;
 using testing::ScriptedDevice;
@@ -33,23 +34,24 @@ LocalTensor held(const std::string& name, uint64_t address, uint64_t bytes, std:
 
 class Discovery : public ::testing::Test {
  protected:
-  Result<std::vector<Allocation>> discover(const tensor::Manifest& tensors) {
-    return discover_allocations(tensors, [this](Address address) { return driver_.get_allocation(address); });
+  Result<std::vector<Allocation>> discover(std::vector<LocalTensor> tensors) {
+    return discover_allocations(catalogue_of(std::move(tensors)),
+                                [this](Address address) { return driver_.get_allocation(address); });
   }
   ScriptedDevice driver_;
 };
 
 TEST_F(Discovery, AsksOnceForEachAllocation) {
   driver_.allocations = {{Address(0x1000), Bytes(0x1000)}, {Address(0x2000), Bytes(0x1000)}};
-  tensor::Manifest tensors;
-  for (uint64_t i = 0; i < 64; ++i) tensors.push_back(remote("t" + std::to_string(i), 0x1000 + i * 128, 128));
+  std::vector<LocalTensor> tensors;
+  for (uint64_t i = 0; i < 64; ++i) tensors.push_back(planned("t" + std::to_string(i), 0x1000 + i * 128, 128));
   EXPECT_THAT(discover(tensors).value(), ElementsAre(driver_.allocations[0], driver_.allocations[1]));
   EXPECT_EQ(driver_.asked.size(), 2u);
 }
 
 TEST_F(Discovery, RefusesATensorThatCrossesTheEndOfItsAllocation) {
   driver_.allocations = {{Address(0x1000), Bytes(0x1000)}, {Address(0x2000), Bytes(0x1000)}};
-  const auto found = discover({remote("wide", 0x1f80, 256)});
+  const auto found = discover({planned("wide", 0x1f80, 256)});
   ASSERT_FALSE(found.has_value());
   EXPECT_EQ(found.error().code, Code::kFailedPrecondition);
   EXPECT_THAT(found.error().message, HasSubstr("tensor 'wide': its 256 bytes at 0x1f80 cross the end"));
@@ -57,16 +59,16 @@ TEST_F(Discovery, RefusesATensorThatCrossesTheEndOfItsAllocation) {
 
 TEST_F(Discovery, RefusesARangeThatLeavesTheAddressSpace) {
   driver_.allocations = {{Address(~uint64_t{0} - 0xfff), Bytes(0x1000)}};
-  EXPECT_FALSE(discover({remote("w", ~uint64_t{0} - 16, 64)}).has_value());
+  EXPECT_FALSE(discover({planned("w", ~uint64_t{0} - 16, 64)}).has_value());
 }
 
 TEST_F(Discovery, LeavesTensorsOfNoBytesOut) {
-  EXPECT_THAT(discover({remote("empty", 0, 0)}).value(), IsEmpty());
+  EXPECT_THAT(discover({planned("empty", 0, 0)}).value(), IsEmpty());
   EXPECT_THAT(driver_.asked, IsEmpty()) << "empty tensors share a null pointer";
 }
 
 TEST_F(Discovery, DoesNotBelieveADriverThatAnswersWithOtherMemory) {
-  const auto found = discover_allocations(tensor::Manifest{remote("w", 0x9000, 16)}, [](Address) -> Result<Allocation> {
+  const auto found = discover_allocations(catalogue_of({planned("w", 0x9000, 16)}), [](Address) -> Result<Allocation> {
     return Allocation{Address(0x1000), Bytes(0x1000)};
   });
   ASSERT_FALSE(found.has_value());
@@ -115,7 +117,7 @@ TEST_F(Registering, RegistersNothingTwice) {
 }
 
 TEST_F(Registering, RegistersBorrowedMemoryAnewEachTime) {
-  const std::vector<LocalTensor> tensors = {testing::planned("a", 0x1000, 64)};
+  const std::vector<LocalTensor> tensors = {planned("a", 0x1000, 64)};
   register_all(tensors);
   EXPECT_EQ(register_all(tensors).registered, 1u) << "other memory may have come to its address";
   EXPECT_EQ(agent_.live_registrations, 1u);
@@ -269,7 +271,8 @@ TEST(DecideArena, FollowsTheTable) {
   };
   for (const ArenaRow& row : rows) {
     SCOPED_TRACE(row.name);
-    const tensor::Manifest tensors = {remote("in", 0x10000, 64), remote("b", row.covered ? 0x10040 : 0x90000, 64)};
+    const Catalogue tensors =
+        catalogue_of({planned("in", 0x10000, 64), planned("b", row.covered ? 0x10040 : 0x90000, 64)});
     const ArenaDecision decision =
         decide_arena({Address(0x10000), Bytes(row.used), row.live, row.maps, row.forced, row.handles}, tensors);
     EXPECT_EQ(decision.choice, row.choice);
