@@ -74,8 +74,7 @@ Result<benchmarks::BenchTable> run_named(App& app, const std::string& what, cons
     return benchmarks::run_transfer_bench(
         {.bytes = flags.bytes, .rounds = flags.rounds, .transport = app.options().text("transport")}, app.log());
   if (what == "registration")
-    return benchmarks::run_registration_bench({.rounds = flags.rounds, .transport = app.options().text("transport")},
-                                              app.log());
+    return benchmarks::run_registration_bench({.rounds = flags.rounds, .transport = app.options().text("transport")});
   return benchmarks::run_load_bench(
       {.folder = arguments.find("folder").value_or("/var/tmp"), .bytes = flags.bytes, .rounds = flags.rounds},
       app.log());
