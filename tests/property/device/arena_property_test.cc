@@ -7,10 +7,12 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "support/seed.h"
 #include "towline/base/rng.h"
 #include "towline/device/arena_registry.h"
+#include "towline/device/internal/operation_gate.h"
 #include "towline/device/simulated.h"
 
 namespace towline::device {
@@ -250,6 +252,103 @@ TEST(ArenaConcurrency, AddressesAreUniqueAndTheCountsAddUp) {
   EXPECT_EQ(crowd.arena_->used(), kGranule * granules_asked);
   EXPECT_EQ(crowd.arena_->mapped(), kGranule * granules_live);
   EXPECT_EQ(crowd.arena_->live_allocation_count(), all.size());
+}
+
+/// Maps nothing, so that all the time goes into the arena itself and its races come often. Refuses beyond kRoom, which
+/// takes even less.
+class WeightlessDevice final : public Device {
+ public:
+  static constexpr Bytes kRoom = GiB(1);
+  WeightlessDevice() {
+    caps_.name = "weightless";
+    caps_.granularity = kGranule;
+    caps_.virtual_memory = true;
+  }
+  const DeviceCaps& caps() const override { return caps_; }
+  Result<MemoryRegionPtr> allocate(Bytes, AllocateOptions) override { return fail(Code::kUnimplemented, "none"); }
+  Result<Allocation> get_allocation(Address) override { return fail(Code::kUnimplemented, "none"); }
+  Result<std::unique_ptr<Stream>> open_stream(std::optional<uint64_t>) override {
+    return fail(Code::kUnimplemented, "none");
+  }
+  Result<std::unique_ptr<Reservation>> reserve(Bytes bytes) override { return std::make_unique<Range>(bytes); }
+
+ private:
+  class Range final : public Reservation {
+   public:
+    explicit Range(Bytes bytes) : bytes_(bytes) {}
+    Address base() const override { return Address(uint64_t{1} << 50); }
+    Bytes bytes() const override { return bytes_; }
+    Result<MemoryRegionPtr> map(Bytes offset, Bytes bytes) override {
+      if (offset >= kRoom) return Error{Code::kResourceExhausted, Scope::kDevice, {}};
+      return std::make_shared<const MemoryRegion>(MemoryRegion::Fields{base() + offset, bytes, DeviceOrdinal(0)});
+    }
+
+   private:
+    const Bytes bytes_;
+  };
+  DeviceCaps caps_;
+};
+
+TEST(ArenaConcurrency, NoTwoCallsGetOneAddressHoweverFastTheyCome) {
+  Crowd crowd(test_seed(1));
+  WeightlessDevice device;
+  const auto arena = Arena::open(device, {*crowd.clock_, null_log()}).value();
+  std::array<std::vector<Address>, kTasks> addresses;
+  constexpr uint64_t kEach = 20000;
+  static_assert(kGranule * kTasks * kEach <= WeightlessDevice::kRoom);
+  crowd.run([&](Rng&, int task) {
+    auto& mine = addresses[static_cast<size_t>(task)];
+    mine.reserve(kEach);
+    for (uint64_t i = 0; i < kEach; ++i) mine.push_back(arena->malloc(kGranule).value());
+  });
+  std::set<Address> all;
+  for (const auto& mine : addresses) all.insert(mine.begin(), mine.end());
+  EXPECT_EQ(all.size(), kTasks * kEach);
+  EXPECT_EQ(arena->used(), kGranule * kTasks * kEach);
+  EXPECT_EQ(arena->live_allocation_count(), kTasks * kEach);
+}
+
+TEST(ArenaConcurrency, NoSlotIsHandedOutTwiceHoweverFastTheyCome) {
+  Crowd crowd(test_seed(1));
+  WeightlessDevice device;
+  const auto arena = Arena::open(device, {*crowd.clock_, null_log()}).value();
+  ASSERT_TRUE(arena->malloc(WeightlessDevice::kRoom));
+  constexpr uint64_t kEach = 200000;
+  crowd.run([&](Rng&, int) {
+    for (uint64_t i = 0; i < kEach; ++i) static_cast<void>(arena->malloc(kGranule));
+  });
+  EXPECT_EQ(arena->used(), WeightlessDevice::kRoom + kGranule * kTasks * kEach);
+  EXPECT_EQ(arena->live_allocation_count(), 1u);
+}
+
+/// A closer runs from gate to gate and releases what lies behind each; another works there until it is turned away.
+TEST(ArenaConcurrency, NobodyIsInsideWhenTheReleaseBegins) {
+  struct Room {
+    std::shared_ptr<OperationGate> gate = std::make_shared<OperationGate>();
+    std::atomic<uint64_t> calls{0};
+    std::atomic<bool> released{false};
+  };
+  Crowd crowd(test_seed(1));
+  std::vector<Room> rooms(5000);
+  uint64_t late = 0;
+  Task worker = crowd.clock_->spawn("worker", [&](const std::stop_token&) {
+    for (Room& room : rooms) {
+      while (true) {
+        const Pass pass(room.gate);
+        if (++room.calls % 64 == 0) std::this_thread::yield();  // or each room takes a time slice on a busy machine
+        if (!pass.admitted()) break;
+        for (int i = 0; i < 10; ++i) late += room.released ? 1 : 0;
+      }
+    }
+  });
+  for (Room& room : rooms) {
+    while (room.calls == 0) std::this_thread::yield();
+    room.gate->close();
+    EXPECT_TRUE(room.gate->wait_idle(*crowd.clock_, kNoDeadline));
+    room.released = true;
+  }
+  worker.join();
+  EXPECT_EQ(late, 0u);
 }
 
 TEST(ArenaConcurrency, OfRacingFreesOfOneAddressOneFrees) {
