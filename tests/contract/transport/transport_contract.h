@@ -64,6 +64,7 @@ TEST_P(TransportContract, ProgressCountsWhatCompletedAndTheSignalMoves) {
       if (now == 0) clock().wait(a.transport->signal(), seen, deadline_after(clock(), std::chrono::milliseconds(1)));
     }
     EXPECT_GE(completed, expected);
+    completed += a.transport->progress();  // those that ended within post() may be counted as well
     EXPECT_LE(completed, 3u);
     for (const Completion& one : posted) EXPECT_EQ(one.phase(), Phase::kDone);
     EXPECT_NE(a.transport->signal().count(), before);

@@ -71,6 +71,9 @@ class Program {
 class Towlined : public ::testing::Test {
  protected:
   void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "gRPC is not instrumented (grpc_test.cc)";
+#endif
     if (!std::filesystem::exists(Program::path())) GTEST_SKIP() << "towlined is not built";
   }
   Deadline soon() { return deadline_after(*clock_, std::chrono::seconds(60)); }

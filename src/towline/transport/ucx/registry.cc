@@ -4,7 +4,33 @@
 
 #include "towline/transport/ucx/agent_info.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" {  // of the sanitizer's run-time library, which declares them nowhere
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+#endif
+
 namespace towline::transport::ucx {
+namespace {
+
+/// Copies as a network card would: whose memory it is and the peer that asks order these bytes by messages, which the
+/// thread sanitizer does not see.
+void copy_as_dma(void* to, const void* from, size_t bytes) {
+#ifdef __SANITIZE_THREAD__
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+  std::memcpy(to, from, bytes);
+#ifdef __SANITIZE_THREAD__
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+#endif
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const Registered>> Registry::make(const device::RegionSlice& slice, size_t index) const {
   if (!slice.valid() || slice.bytes == Bytes(0))
@@ -77,14 +103,14 @@ bool Registry::holds_locked(uint64_t view, size_t bytes) {
 bool Registry::read(uint64_t view, std::span<std::byte> to) {
   std::lock_guard lock(mutex_);
   if (!holds_locked(view, to.size())) return false;
-  std::memcpy(to.data(), reinterpret_cast<const void*>(view), to.size());
+  copy_as_dma(to.data(), reinterpret_cast<const void*>(view), to.size());
   return true;
 }
 
 bool Registry::write(uint64_t view, std::span<const std::byte> from) {
   std::lock_guard lock(mutex_);
   if (!holds_locked(view, from.size())) return false;
-  std::memcpy(reinterpret_cast<void*>(view), from.data(), from.size());
+  copy_as_dma(reinterpret_cast<void*>(view), from.data(), from.size());
   return true;
 }
 
