@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "towline/base/result.h"
-#include "towline/device/memory_region.h"
+#include "towline/device/arena.h"
 
 namespace towline::transfer {
 
@@ -23,6 +23,21 @@ class ArenaView {
   virtual Result<device::MemoryRegionPtr> whole_range() = 0;
   /// The region of each live physical handle, by address; nothing: they are not known.
   virtual Result<std::optional<std::vector<device::MemoryRegionPtr>>> handles() = 0;
+};
+
+/// An arena of ours, whose handles are known. It outlives the view.
+class DeviceArenaView final : public ArenaView {
+ public:
+  explicit DeviceArenaView(const device::Arena& arena) : arena_(arena) {}
+  Result<Range> registered_range() override { return Range{arena_.base(), arena_.used()}; }
+  Result<size_t> live_allocation_count() override { return arena_.live_allocation_count(); }
+  Result<device::MemoryRegionPtr> whole_range() override { return arena_.whole_range(); }
+  Result<std::optional<std::vector<device::MemoryRegionPtr>>> handles() override {
+    return std::optional(arena_.live_regions());
+  }
+
+ private:
+  const device::Arena& arena_;
 };
 
 }  // namespace towline::transfer

@@ -126,8 +126,7 @@ Result<std::vector<device::RegionSlice>> TransferManager::plan_arena(ArenaView& 
       return regions_by_tensor(catalogue);
     case ArenaChoice::kPerHandle:
       report.mode = RegionMode::kPerHandle;
-      for (device::MemoryRegionPtr& handle : *handles) regions.push_back(device::RegionSlice::whole(std::move(handle)));
-      return regions;
+      return regions_by_handle(catalogue, std::move(*handles));
     case ArenaChoice::kSingleRegion:
       report.mode = RegionMode::kArena;
       regions.push_back(device::RegionSlice::whole(TOWLINE_TRY(arena.whole_range())));

@@ -42,17 +42,13 @@ device::RegionSlice region_over(const device::Allocation& allocation, Members me
 
 std::string range_text(const ArenaFacts& facts) { return fmt::format("[{}, {})", facts.base, facts.base + facts.used); }
 
-ArenaDecision by_tensor_or_handle(const ArenaFacts& facts, std::string warning) {
-  return {facts.handles_known ? ArenaChoice::kPerHandle : ArenaChoice::kPerTensor, std::move(warning)};
-}
-
 ArenaDecision several_handles(const ArenaFacts& facts, size_t tensors) {
-  return by_tensor_or_handle(
-      facts, fmt::format(
-                 "arena {} of {} tensors has {} physical allocations, and one key over them reaches the first alone on "
-                 "some transports: {}; where it is known to work, MX_ARENA_SINGLE_MR=1 keeps one region",
-                 range_text(facts), tensors, facts.live_allocations,
-                 facts.handles_known ? "registering each of them" : "registering each tensor"));
+  return {ArenaChoice::kPerTensor,
+          fmt::format(
+              "arena {} of {} tensors has {} physical allocations, and one key over them reaches the first alone on "
+              "some transports: registering each tensor; where it is known to work, MX_ARENA_SINGLE_MR=1 keeps "
+              "one region",
+              range_text(facts), tensors, facts.live_allocations)};
 }
 
 ArenaDecision uncovered(const ArenaFacts& facts, std::span<const LocalTensor> tensors, size_t first, size_t count) {
@@ -93,13 +89,32 @@ Result<std::vector<device::RegionSlice>> regions_by_allocation(const Catalogue& 
   return slices;
 }
 
+Result<std::vector<device::RegionSlice>> regions_by_handle(const Catalogue& catalogue,
+                                                           std::vector<device::MemoryRegionPtr> handles) {
+  std::vector<device::Allocation> spans;
+  for (const device::MemoryRegionPtr& handle : handles) spans.push_back({handle->address(), handle->bytes()});
+  const size_t uncovered = find_uncovered(catalogue, spans);
+  if (uncovered < catalogue.size()) {
+    const tensor::TensorDesc& tensor = catalogue.tensors()[uncovered].desc;
+    return fail(
+        Code::kFailedPrecondition,
+        "tensor '{}': its {} bytes at {} do not lie in one live allocation of the arena; allocate it in one piece, "
+        "and keep it while it is registered",
+        tensor.name, tensor.bytes, tensor.address);
+  }
+  std::vector<device::RegionSlice> regions;
+  for (device::MemoryRegionPtr& handle : handles) regions.push_back(device::RegionSlice::whole(std::move(handle)));
+  return regions;
+}
+
 ArenaDecision decide_arena(const ArenaFacts& facts, const Catalogue& catalogue) {
   const std::span<const LocalTensor> tensors = catalogue.tensors();
   if (facts.used == Bytes(0)) return {ArenaChoice::kOrdinary, "the arena is empty: registering as without one"};
   if (!facts.device_maps_memory)
     return {ArenaChoice::kOrdinary, "the device has no virtual memory: registering as without an arena"};
-  const bool is_split = facts.live_allocations > 1 && !facts.single_region_forced;
-  if (is_split && !facts.handles_known) return several_handles(facts, tensors.size());
+  const bool by_handle = facts.handles_known && !facts.single_region_forced;
+  if (facts.live_allocations > 1 && !facts.single_region_forced && !by_handle)
+    return several_handles(facts, tensors.size());
   const auto is_outside = [&facts](const LocalTensor& tensor) {
     return !contains(facts.base, facts.used, tensor.desc.address, tensor.desc.bytes);
   };
@@ -107,8 +122,7 @@ ArenaDecision decide_arena(const ArenaFacts& facts, const Catalogue& catalogue) 
   if (first != tensors.end())
     return uncovered(facts, tensors, static_cast<size_t>(first - tensors.begin()),
                      static_cast<size_t>(std::count_if(first, tensors.end(), is_outside)));
-  if (is_split) return several_handles(facts, tensors.size());
-  return {ArenaChoice::kSingleRegion, {}};
+  return {by_handle ? ArenaChoice::kPerHandle : ArenaChoice::kSingleRegion, {}};
 }
 
 }  // namespace towline::transfer

@@ -30,6 +30,11 @@ std::vector<device::RegionSlice> regions_by_tensor(const Catalogue& catalogue);
 Result<std::vector<device::RegionSlice>> regions_by_allocation(const Catalogue& catalogue,
                                                                std::span<const device::Allocation> allocations);
 
+/// One region a handle, for tensors that each lie in one: `handles` by address.
+/// Errors: kFailedPrecondition - a tensor lies in none, or crosses the end of one; names it.
+Result<std::vector<device::RegionSlice>> regions_by_handle(const Catalogue& catalogue,
+                                                           std::vector<device::MemoryRegionPtr> handles);
+
 /// What is asked of an arena before it is registered (transfer.md 2.6).
 struct ArenaFacts {
   Address base;
@@ -46,11 +51,11 @@ enum class ArenaChoice : uint8_t { kOrdinary, kPerTensor, kPerHandle, kSingleReg
 
 struct ArenaDecision {
   ArenaChoice choice = ArenaChoice::kOrdinary;
-  std::string warning = {};  ///< why not one region; empty when it is one
+  std::string warning = {};  ///< why it is as if there were no arena; else empty
 };
 
 /// The decision table of transfer.md 2.6, rows 3 to 7, with one row more: handles that are known are registered one by
-/// one, which is right on every transport and still far fewer than the tensors. Pure.
+/// one, which is right on every transport, touches no hole, and is still far fewer than the tensors. Pure.
 ArenaDecision decide_arena(const ArenaFacts& facts, const Catalogue& catalogue);
 
 }  // namespace towline::transfer

@@ -266,7 +266,9 @@ TEST(DecideArena, FollowsTheTable) {
       {"forced, outside", 0x8000, true, 2, true, false, false, ArenaChoice::kPerTensor, "1 of 2 tensors lie outside"},
       {"one", 0x8000, true, 1, false, false, true, ArenaChoice::kSingleRegion, ""},
       {"forced", 0x8000, true, 1019, true, false, true, ArenaChoice::kSingleRegion, ""},
-      {"known handles", 0x8000, true, 2, false, true, true, ArenaChoice::kPerHandle, "registering each of them"},
+      {"known handles", 0x8000, true, 2, false, true, true, ArenaChoice::kPerHandle, ""},
+      {"known handles, one", 0x8000, true, 1, false, true, true, ArenaChoice::kPerHandle, ""},
+      {"known handles, forced", 0x8000, true, 2, true, true, true, ArenaChoice::kSingleRegion, ""},
       {"known handles, outside", 0x8000, true, 2, false, true, false, ArenaChoice::kPerTensor, "lie outside"},
   };
   for (const ArenaRow& row : rows) {
@@ -277,7 +279,8 @@ TEST(DecideArena, FollowsTheTable) {
         decide_arena({Address(0x10000), Bytes(row.used), row.live, row.maps, row.forced, row.handles}, tensors);
     EXPECT_EQ(decision.choice, row.choice);
     EXPECT_THAT(decision.warning, HasSubstr(row.warning));
-    EXPECT_EQ(decision.warning.empty(), row.choice == ArenaChoice::kSingleRegion);
+    const bool as_arena = row.choice == ArenaChoice::kSingleRegion || row.choice == ArenaChoice::kPerHandle;
+    EXPECT_EQ(decision.warning.empty(), as_arena);
   }
 }
 
