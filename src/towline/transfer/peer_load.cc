@@ -1,10 +1,19 @@
 #include "towline/transfer/peer_load.h"
 
 #include <algorithm>
+#include <array>
 
 #include "towline/transfer/layout.h"
+#include "towline/transfer/load_metrics.h"
 
 namespace towline::transfer {
+namespace {
+
+double seconds_since(const Clock& clock, TimePoint start) {
+  return std::chrono::duration<double>(clock.now() - start).count();
+}
+
+}  // namespace
 
 PeerLoad::PeerLoad(const Context& context, PeerLoadOptions options, FetchEntry fetch)
     : context_(context), log_(context.log, "pull"), options_(std::move(options)), fetch_(std::move(fetch)) {
@@ -19,13 +28,34 @@ Result<void> PeerLoad::available() {
   return {};
 }
 
+Result<std::vector<control::SourceRef>> PeerLoad::list_sources() {
+  const PeerQuery& query = options_.query;
+  Result<std::vector<control::SourceRef>> sources = context_.metadata.list(
+      {.status = control::SourceStatus::kReady, .model_name = query.model_name, .rank = query.rank},
+      options_.receive.deadline);
+  if (sources.has_value() && !sources->empty()) return sources;
+  count(context_.metrics, metrics::kListSources, {policy(), sources.has_value() ? "empty" : "error"});
+  if (sources.has_value())
+    for (const std::string_view stage : metrics::kCandidateStages) record_candidates(stage, 0);
+  return sources;
+}
+
 Result<std::vector<control::SourceRef>> PeerLoad::candidates() {
   const PeerQuery& query = options_.query;
-  std::vector<control::SourceRef> sources = TOWLINE_TRY(context_.metadata.list(
-      {.status = control::SourceStatus::kReady, .model_name = query.model_name, .rank = query.rank},
-      options_.receive.deadline));
-  if (query.worker_id)
-    std::erase_if(sources, [&query](const control::SourceRef& ref) { return ref.worker_id != *query.worker_id; });
+  std::vector<control::SourceRef> sources = TOWLINE_TRY(list_sources());
+  if (!sources.empty()) {
+    const TimePoint start = context_.clock.now();
+    count(context_.metrics, metrics::kListSources, {policy(), "ok"});
+    record_candidates("listed", sources.size());
+    std::erase_if(sources, [&query](const control::SourceRef& ref) { return ref.rank != query.rank; });
+    record_candidates("rank_matched", sources.size());
+    // Bytes are bytes: every accelerator's are taken.
+    record_candidates("accelerator_matched", sources.size());
+    if (query.worker_id)
+      std::erase_if(sources, [&query](const control::SourceRef& ref) { return ref.worker_id != *query.worker_id; });
+    const std::array<std::string_view, 1> labels = {policy()};
+    context_.metrics.record(metrics::kSelectionSeconds, labels, seconds_since(context_.clock, start));
+  }
   if (sources.empty())
     return fail(Code::kNotFound, "model '{}': no replica{} serves rank {} now; `towline ls` shows who serves what",
                 query.model_name, query.worker_id ? fmt::format(" with worker id {}", *query.worker_id) : "",
@@ -38,17 +68,41 @@ LoadStrategy::Attempt PeerLoad::attempt() {
   Result<std::vector<control::SourceRef>> sources = candidates();
   if (!sources.has_value()) return {std::move(sources).error(), MemoryState::kClean};
   Attempt last;
-  for (const control::SourceRef& ref : *sources) {
-    last = try_source(ref);
+  for (size_t i = 0; i < sources->size(); ++i) {
+    const control::SourceRef& ref = (*sources)[i];
+    const Result<void> fetched = fetch(ref);
+    const TimePoint start = context_.clock.now();
+    last = fetched.has_value() ? transfer(ref) : Attempt{fetched, MemoryState::kClean};
+    if (!last.status.has_value() && owns_memory_) roll_back(), last.state = MemoryState::kClean;
+    const bool retried = is_retried(last, i + 1 < sources->size());
+    if (fetched.has_value()) record_transfer(last, start, retried);
     if (last.status.has_value()) return last;
     log_.warning("worker {} could not serve '{}': {}", ref.worker_id, ref.model_name, to_string(last.status.error()));
-    if (owns_memory_) roll_back(), last.state = MemoryState::kClean;
-    // The caller's memory with unknown bytes in it is not ours to give to the next candidate.
-    if (last.state != MemoryState::kClean) return last;
-    const Deadline deadline = options_.receive.deadline;
-    if (deadline != kNoDeadline && context_.clock.now() >= deadline) return last;
+    if (!retried) return last;
   }
   return last;
+}
+
+/// The caller's memory with unknown bytes in it is not ours to give to the next candidate.
+bool PeerLoad::is_retried(const Attempt& attempt, bool has_next) const {
+  if (attempt.status.has_value() || attempt.state != MemoryState::kClean || !has_next) return false;
+  const Deadline deadline = options_.receive.deadline;
+  return deadline == kNoDeadline || context_.clock.now() < deadline;
+}
+
+void PeerLoad::record_candidates(std::string_view stage, size_t count) {
+  const std::array<std::string_view, 2> labels = {policy(), stage};
+  context_.metrics.record(metrics::kCandidates, labels, static_cast<double>(count));
+}
+
+void PeerLoad::record_transfer(const Attempt& attempt, TimePoint start, bool is_retried) {
+  const bool succeeded = attempt.status.has_value();
+  const std::array<std::string_view, 2> labels = {policy(), succeeded ? "success" : is_retried ? "retry" : "fallback"};
+  context_.metrics.record(metrics::kTransferSeconds, labels, seconds_since(context_.clock, start));
+  count(context_.metrics, metrics::kSourceAttempts,
+        {policy(), succeeded    ? "success"
+                   : is_retried ? "transfer_retry"
+                                : "transfer_fallback"});
 }
 
 void PeerLoad::roll_back() {
@@ -57,14 +111,22 @@ void PeerLoad::roll_back() {
   owns_memory_ = false;
 }
 
-LoadStrategy::Attempt PeerLoad::try_source(const control::SourceRef& ref) {
+/// The candidate's record, in source_.
+Result<void> PeerLoad::fetch(const control::SourceRef& ref) {
   Result<control::WorkerEntry> entry = fetch_(ref, options_.receive.deadline);
-  if (!entry.has_value()) return {std::move(entry).error(), MemoryState::kClean};
+  if (!entry.has_value()) {
+    count(context_.metrics, metrics::kSourceAttempts, {policy(), "metadata_miss"});
+    if (entry.error().code != Code::kNotFound) count(context_.metrics, metrics::kLookupFailures, {policy()});
+    return std::move(entry).error();
+  }
   source_ = std::move(entry).value();
-  if (source_->worker.transport != options_.transport)
-    return {fail(Code::kFailedPrecondition, "worker {} serves over transport '{}', this process uses '{}'",
-                 ref.worker_id, source_->worker.transport, options_.transport),
-            MemoryState::kClean};
+  if (source_->worker.transport == options_.transport) return {};
+  return fail(Code::kFailedPrecondition, "worker {} serves over transport '{}', this process uses '{}'", ref.worker_id,
+              source_->worker.transport, options_.transport);
+}
+
+LoadStrategy::Attempt PeerLoad::transfer(const control::SourceRef& ref) {
+  count(context_.metrics, metrics::kSourceSelections, {policy()});
   if (Result<void> prepared = prepare_memory(*source_); !prepared.has_value())
     return {std::move(prepared).error(), MemoryState::kClean};
   const ReceiveSource source{source_->worker.transport_metadata, source_->worker.manifest,

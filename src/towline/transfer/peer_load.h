@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "towline/base/metrics.h"
 #include "towline/control/metadata.h"
 #include "towline/transfer/load_strategy.h"
 #include "towline/transfer/manager.h"
@@ -31,6 +32,8 @@ struct PeerLoadOptions {
 /// catalogue that is registered already), receive, verify. Leaves the tensors registered with the manager, digests
 /// included, so that this process can serve them in turn.
 ///
+/// Counts what it does by load_metrics.h, each once; what it receives is the manager's to count.
+///
 /// Without a catalogue of the caller's, memory touched by a failed attempt is dropped and made again, so a further
 /// candidate never sees it; the strategy then ends kClean.
 class PeerLoad final : public LoadStrategy {
@@ -45,6 +48,7 @@ class PeerLoad final : public LoadStrategy {
     control::Metadata& metadata;
     device::Device& device;
     TransferManager& manager;
+    MetricsSink& metrics = null_metrics();
   };
   PeerLoad(const Context& context, PeerLoadOptions options, FetchEntry fetch = nullptr);
 
@@ -58,8 +62,15 @@ class PeerLoad final : public LoadStrategy {
   const std::optional<control::WorkerEntry>& source() const { return source_; }
 
  private:
+  /// The way in which candidates are ordered: label of what is recorded.
+  std::string_view policy() const { return options_.query.worker_id ? "named" : "newest"; }
+  Result<std::vector<control::SourceRef>> list_sources();
   Result<std::vector<control::SourceRef>> candidates();
-  Attempt try_source(const control::SourceRef& ref);
+  Result<void> fetch(const control::SourceRef& ref);
+  Attempt transfer(const control::SourceRef& ref);
+  bool is_retried(const Attempt& attempt, bool has_next) const;
+  void record_candidates(std::string_view stage, size_t count);
+  void record_transfer(const Attempt& attempt, TimePoint start, bool is_retried);
   Result<void> prepare_memory(const control::WorkerEntry& entry);
   Result<void> adopt_digests(const control::WorkerEntry& entry);
 

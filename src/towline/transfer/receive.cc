@@ -1,6 +1,7 @@
 // The receive of TransferManager: compare, prepare, post, wait, verify, synchronise.
 
 #include <algorithm>
+#include <map>
 
 #include "towline/transfer/manager.h"
 #include "towline/transfer/metrics.h"
@@ -40,6 +41,26 @@ Result<size_t> compare_digests(const Match& match, const tensor::Manifest& sourc
   }
   return verified;
 }
+
+/// Ranges of memory, merged: whoever describes the same bytes anew must not get around them.
+class Ranges {
+ public:
+  void add(Address start, Bytes bytes) {
+    Address end = start + bytes;
+    auto next = by_start_.upper_bound(start);
+    if (next != by_start_.begin() && std::prev(next)->second >= start) start = (--next)->first;
+    for (; next != by_start_.end() && next->first <= end; next = by_start_.erase(next))
+      end = std::max(end, next->second);
+    by_start_[start] = end;
+  }
+  bool overlap(Address start, Bytes bytes) const {
+    const auto next = by_start_.lower_bound(start + bytes);
+    return bytes > Bytes(0) && next != by_start_.begin() && std::prev(next)->second > start;
+  }
+
+ private:
+  std::map<Address, Address> by_start_;
+};
 
 /// What happens to pieces as their posts end: the next part of each tensor is handed to the verifier, and the caller
 /// hears how far it is.
@@ -159,12 +180,12 @@ Result<void> TransferManager::compare(const ReceiveSource& source, const Receive
 /// A late write of an earlier receive would land in the middle of this one, and after it had been verified.
 Result<void> TransferManager::refuse_quarantined(const Catalogue& local, const Match& match) const {
   if (quarantine_.empty()) return {};
-  std::set<const device::MemoryRegion*> held;
+  Ranges held;
   for (const Quarantined& entry : quarantine_)
-    for (const device::MemoryRegionPtr& region : entry.memory) held.insert(region.get());
+    for (const device::MemoryRegionPtr& region : entry.memory) held.add(region->address(), region->bytes());
   for (const Match::Pair& pair : match.pairs) {
     const LocalTensor& tensor = local.tensors()[pair.local];
-    if (held.count(tensor.memory.region.get()) > 0)
+    if (held.overlap(tensor.desc.address, tensor.desc.bytes))
       return fail(
           Code::kUnavailable,
           "tensor '{}': an earlier receive was given up and may still write its memory; remove that peer, or use "

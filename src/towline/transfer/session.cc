@@ -10,7 +10,8 @@ Session::Session(SessionOptions options, Clock& clock, LogSink& log, std::unique
       log_(log),
       transport_(std::move(transport)),
       device_(device::open_host_device({clock, log}, {.segments = transport_->segments()})),
-      manager_(std::make_unique<TransferManager>(TransferManager::Options{clock, log, *transport_, *device_})) {}
+      manager_(std::make_unique<TransferManager>(
+          TransferManager::Options{clock, log, *transport_, *device_, options_.metrics})) {}
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, Clock& clock, LogSink& log) {
   auto transport = TOWLINE_TRY(

@@ -13,8 +13,9 @@
 namespace towline::transfer {
 
 struct SessionOptions {
-  std::string agent_name;         ///< unique among the fleet's agents
-  std::string transport = "ucx";  ///< a row of builtin_transports()
+  std::string agent_name;          ///< unique among the fleet's agents
+  std::string transport = "ucx";   ///< a row of builtin_transports()
+  MetricsSink* metrics = nullptr;  ///< of the manager; null: not counted
 };
 
 /// What one process needs to move its tensors: an agent, the host's memory (shareable allocations come from where the

@@ -355,6 +355,13 @@ TEST_F(Failing, MemoryThatMayStillBeWrittenIsNotReceivedIntoAgain) {
   EXPECT_EQ(again.status.error().code, Code::kUnavailable);
   EXPECT_THAT(again.status.error().message, HasSubstr("tensor 'w': an earlier receive was given up"));
   EXPECT_EQ(again.state, MemoryState::kClean);
+  const Catalogue anew = catalogue_of({planned("w", 0x1008, 4)});
+  const tensor::Manifest source = {remote("w", 0x9000, 4)};
+  ReceiveOptions elsewhere;
+  elsewhere.destination = &anew;
+  EXPECT_EQ(manager_.receive({transport::PeerId(1), source, "source"}, elsewhere).status.error().code,
+            Code::kUnavailable)
+      << "the same bytes, described anew";
 }
 
 TEST_F(Failing, ReceivesOfNoBytesCountTheirOutcomeWithoutAPost) {
