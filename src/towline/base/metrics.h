@@ -1,8 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,7 +13,8 @@ namespace towline {
 
 enum class MetricKind : uint8_t { kCounter, kGauge, kHistogram };
 
-/// One label of a family. Closed when `values` is not empty: any other value is recorded as `otherwise`.
+/// One label of a family. Closed when `values` is not empty: any other value is recorded as `otherwise`, and the whole
+/// sample is dropped where that is empty. Open otherwise: an empty value is recorded as `otherwise`.
 struct MetricLabel {
   std::string_view name;
   std::span<const std::string_view> values = {};
@@ -61,7 +63,19 @@ class InMemoryMetrics final : public MetricsSink {
   std::vector<Sample> samples_;  // guarded by mutex_
 };
 
-/// The value that is recorded for a label: itself, or `otherwise` when the label is closed and does not know it.
+/// Characters of an open label's value; what is longer is cut.
+inline constexpr size_t kLabelCharsMax = 96;
+
+/// The value that is recorded for a label: itself, or `otherwise` when the label is closed and does not know it, or
+/// when the value is empty. Empty where that is (see MetricLabel).
 std::string_view label_value(const MetricLabel& label, std::string_view value);
+
+/// The values of all labels as every sink records them: without spaces at their ends, at most kLabelCharsMax
+/// characters, printable (control characters and bytes that are not UTF-8 become `?`), then label_value(). Empty: a
+/// closed label does not know its value and has no `otherwise`, so nothing is recorded. Pure.
+std::optional<std::vector<std::string>> recorded_labels(const MetricFamily& family,
+                                                        std::span<const std::string_view> labels);
+/// The same for one value alone: trimmed, bounded, printable.
+std::string label_text(std::string_view value);
 
 }  // namespace towline
