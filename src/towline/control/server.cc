@@ -10,6 +10,7 @@
 
 #include "towline/control/internal/endpoint.h"
 #include "towline/control/internal/wire.h"
+#include "towline/control/request_meter.h"
 
 namespace towline::control {
 namespace {
@@ -31,14 +32,57 @@ bool is_answer(const Error& error) {
          error.code == Code::kResourceExhausted;
 }
 
+/// One call from its first to its last line: how it ends is counted when it goes, so each exit is counted once.
+class Call {
+ public:
+  Call(RequestMeter& meter, const grpc::ServerContext& context, std::string_view method)
+      : context_(context), method_(method), measured_(meter, method) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  /// Whoever hung up did not see the answer. One whose time ran out tells of a slow store instead.
+  ~Call() {
+    if (context_.IsCancelled() && !timed_out_) measured_.ended(Code::kCancelled);
+  }
+
+  /// An ordinary answer on the wire that says `error`.
+  grpc::Status answered(const Error& error) {
+    measured_.ended(error.code);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status failed(const Logger& log, const Error& error) {
+    log.warning("{}: {}", method_, to_string(error));
+    measured_.ended(error.code);
+    timed_out_ = error.code == Code::kDeadlineExceeded;
+    return status_of(error);
+  }
+
+  template <typename Response>
+  grpc::Status refuse(const Logger& log, const Error& error, Response& response) {
+    if (!is_answer(error)) return failed(log, error);
+    log.debug("{}: {}", method_, to_string(error));
+    response.set_success(false);
+    response.set_message(error.message);
+    return answered(error);
+  }
+
+ private:
+  const grpc::ServerContext& context_;
+  std::string_view method_;
+  RequestMeter::Measured measured_;
+  bool timed_out_ = false;
+};
+
 class P2pFace final : public wire::P2pService::Service {
  public:
-  P2pFace(Metadata& metadata, Clock& clock, LogSink& log) : metadata_(metadata), clock_(clock), log_(log, "server") {}
+  P2pFace(Metadata& metadata, Clock& clock, LogSink& log, MetricsSink& metrics)
+      : metadata_(metadata), clock_(clock), log_(log, "server"), meter_(clock, metrics) {}
 
   grpc::Status PublishMetadata(grpc::ServerContext* context, const wire::PublishMetadataRequest* request,
                                wire::PublishMetadataResponse* response) override {
+    Call call(meter_, *context, "PublishMetadata");
     const auto published = publish(*request, deadline(*context));
-    if (!published) return refuse("publish", published.error(), *response);
+    if (!published) return call.refuse(log_, published.error(), *response);
     response->set_success(true);
     response->set_mx_source_id(published->source_id);
     response->set_worker_id(published->worker_id);
@@ -47,21 +91,23 @@ class P2pFace final : public wire::P2pService::Service {
 
   grpc::Status ListSources(grpc::ServerContext* context, const wire::ListSourcesRequest* request,
                            wire::ListSourcesResponse* response) override {
+    Call call(meter_, *context, "ListSources");
     const auto refs = metadata_.list(internal::read_filter(*request), deadline(*context));
-    if (!refs) return failed("list", refs.error());
+    if (!refs) return call.failed(log_, refs.error());
     for (const auto& ref : *refs) internal::write_ref(ref, *response->add_instances());
     return grpc::Status::OK;
   }
 
   grpc::Status GetMetadata(grpc::ServerContext* context, const wire::GetMetadataRequest* request,
                            wire::GetMetadataResponse* response) override {
+    Call call(meter_, *context, "GetMetadata");
     const auto entry = metadata_.get(request->mx_source_id(), request->worker_id(), deadline(*context));
     response->set_mx_source_id(request->mx_source_id());
     response->set_worker_id(request->worker_id());
-    if (!entry && entry.error().code == Code::kNotFound) return grpc::Status::OK;  // found = false
-    if (!entry) return failed("get", entry.error());
+    if (!entry && entry.error().code == Code::kNotFound) return call.answered(entry.error());  // found = false
+    if (!entry) return call.failed(log_, entry.error());
     const auto written = internal::write_worker(entry->worker, *response->mutable_worker());
-    if (!written) return failed("get", written.error());
+    if (!written) return call.failed(log_, written.error());
     internal::write_identity(entry->identity, *response->mutable_identity());
     response->set_found(true);
     return grpc::Status::OK;
@@ -69,8 +115,9 @@ class P2pFace final : public wire::P2pService::Service {
 
   grpc::Status UpdateStatus(grpc::ServerContext* context, const wire::UpdateStatusRequest* request,
                             wire::UpdateStatusResponse* response) override {
+    Call call(meter_, *context, "UpdateStatus");
     const auto updated = update(*request, deadline(*context));
-    if (!updated) return refuse("update status", updated.error(), *response);
+    if (!updated) return call.refuse(log_, updated.error(), *response);
     response->set_success(true);
     return grpc::Status::OK;
   }
@@ -101,23 +148,10 @@ class P2pFace final : public wire::P2pService::Service {
     return deadline_after(clock_, std::chrono::seconds(left.tv_sec) + Nanoseconds(left.tv_nsec));
   }
 
-  grpc::Status failed(std::string_view what, const Error& error) const {
-    log_.warning("{}: {}", what, to_string(error));
-    return status_of(error);
-  }
-
-  template <typename Response>
-  grpc::Status refuse(std::string_view what, const Error& error, Response& response) const {
-    if (!is_answer(error)) return failed(what, error);
-    log_.debug("{}: {}", what, to_string(error));
-    response.set_success(false);
-    response.set_message(error.message);
-    return grpc::Status::OK;
-  }
-
   Metadata& metadata_;
   Clock& clock_;
   Logger log_;
+  RequestMeter meter_;
 };
 
 class WorkerFace final : public wire::WorkerService::Service {
@@ -227,7 +261,7 @@ const std::string& MetadataServer::address() const { return state_->listener.add
 
 Result<std::unique_ptr<MetadataServer>> MetadataServer::start(const ServerOptions& options, Metadata& metadata,
                                                               Clock& clock, LogSink& log) {
-  auto face = std::make_unique<P2pFace>(metadata, clock, log);
+  auto face = std::make_unique<P2pFace>(metadata, clock, log, options.metrics ? *options.metrics : null_metrics());
   Listener listener = TOWLINE_TRY(listen(options, *face));
   std::unique_ptr<State> state(new State{std::move(face), std::move(listener)});
   return std::unique_ptr<MetadataServer>(new MetadataServer(std::move(state)));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "towline/base/log.h"
+#include "towline/base/metrics.h"
 #include "towline/control/metadata.h"
 #include "towline/control/worker_manifest.h"
 
@@ -12,6 +13,7 @@ namespace towline::control {
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  ///< HOST:PORT; port 0 takes a free one
   int threads_max = 32;                ///< calls in progress at once; more wait
+  MetricsSink* metrics = nullptr;      ///< of a MetadataServer: counts its calls (control_metrics.h); null: not counted
 };
 
 /// P2pService over any Metadata, and grpc.health.v1. Serves from start() until destroyed.
