@@ -1,6 +1,7 @@
 #include "towline/transfer/load_timer.h"
 
 #include <array>
+#include <utility>
 
 #include "towline/transfer/load_metrics.h"
 
