@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "gil.h"
 #include "towline/base/result.h"
 
 namespace towline::python {
@@ -28,7 +29,7 @@ inline void take_or_raise(Result<void>&& result) {
 template <typename Call>
 auto without_gil(Call&& call) {
   auto result = [&] {
-    nanobind::gil_scoped_release released;
+    const ReleasedGil released;
     return std::forward<Call>(call)();
   }();
   return take_or_raise(std::move(result));

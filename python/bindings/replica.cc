@@ -105,14 +105,24 @@ class Replica {
   }
 
   ~Replica() {
-    nb::gil_scoped_release released;
-    close();
+    const ReleasedGil released;
+    if (getpid() == pid_) {
+      close();
+      return;
+    }
+    // A fork's copy: its threads are the parent's, and closing would withdraw what the parent serves.
+    (void)serving_.release();
+    (void)session_.release();
+    (void)metadata_.release();
+    (void)clock_.release();
+    (void)log_.release();
   }
 
   Result<void> register_tensors(const std::vector<Tensor>& tensors, bool digests) {
     TOWLINE_TRY(opened());
+    TOWLINE_TRY(not_serving("replaced"));
     transfer::Catalogue catalogue = TOWLINE_TRY(catalogue_of(tensors));
-    nb::gil_scoped_release released;
+    const ReleasedGil released;
     if (digests) catalogue = TOWLINE_TRY(with_digests(std::move(catalogue), session_->device(), *clock_, deadline()));
     TOWLINE_TRY(session_->manager().register_tensors(std::move(catalogue)));
     return {};
@@ -120,6 +130,7 @@ class Replica {
 
   Result<Report> load(const std::string& checkpoint) {
     TOWLINE_TRY(opened());
+    TOWLINE_TRY(not_serving("loaded over"));
     const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(*clock_, *log_));
     const loader::LoaderContext context = storages.context();
     const auto mode = loader::parse_read_mode(options_.text("load_mode"));
@@ -137,6 +148,7 @@ class Replica {
 
   Result<Report> pull(const std::string& model, std::optional<std::string> worker, uint32_t rank, bool exact) {
     TOWLINE_TRY(opened());
+    TOWLINE_TRY(not_serving("pulled into"));
     transfer::PeerLoadOptions wanted;
     wanted.query.model_name = model;
     wanted.query.rank = Rank(rank);
@@ -170,8 +182,10 @@ class Replica {
   Result<std::pair<std::string, std::string>> serve(const std::string& model, std::optional<std::string> worker,
                                                     uint32_t rank) {
     TOWLINE_TRY(opened());
-    if (serving_ != nullptr)
-      return fail(Code::kFailedPrecondition, "replica of '{}': it serves already; withdraw it first", model);
+    TOWLINE_TRY(not_serving("served again"));
+    if (session_->manager().catalogue().empty())
+      return fail(Code::kFailedPrecondition, "replica of '{}': nothing is registered; load, pull or register first",
+                  model);
     transfer::ServingOptions options;
     options.identity.mx_version = TOWLINE_VERSION;
     options.identity.model_name = model;
@@ -183,9 +197,14 @@ class Replica {
     return std::pair(worker_id, serving_->source().source_id);
   }
 
-  void withdraw() { serving_.reset(); }
+  Result<void> withdraw() {
+    TOWLINE_TRY(not_forked());
+    serving_.reset();
+    return {};
+  }
 
   void close() {
+    if (getpid() != pid_) return;
     serving_.reset();
     metadata_.reset();
     session_.reset();
@@ -214,7 +233,21 @@ class Replica {
     return {};
   }
 
+  Result<void> not_forked() const {
+    if (getpid() == pid_) return {};
+    return fail(Code::kFailedPrecondition,
+                "replica: it belongs to process {}, which this one was forked from; make a new one after the fork",
+                pid_);
+  }
+
+  Result<void> not_serving(std::string_view what) const {
+    if (serving_ == nullptr) return {};
+    return fail(Code::kFailedPrecondition,
+                "replica: its tensors are served and cannot be {} meanwhile; withdraw it first", what);
+  }
+
   Result<void> opened() const {
+    TOWLINE_TRY(not_forked());
     if (session_ != nullptr) return {};
     return fail(Code::kFailedPrecondition, "replica: it is closed; make a new one");
   }
@@ -229,6 +262,7 @@ class Replica {
     return nb::cast(nb::ndarray<uint8_t, nb::ndim<1>>(memory.host_view(), 1, shape, owner), nb::rv_policy::reference);
   }
 
+  const pid_t pid_ = getpid();
   Options options_;
   std::unique_ptr<Clock> clock_;
   std::unique_ptr<LogSink> log_;
@@ -287,8 +321,12 @@ void bind_replica(nb::module_& module) {
             return nb::make_tuple(worker_id, source_id);
           },
           "model"_a, "worker"_a.none(), "rank"_a)
-      .def("withdraw", &Replica::withdraw, nb::call_guard<nb::gil_scoped_release>())
-      .def("close", &Replica::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("withdraw", [](Replica& replica) { without_gil([&] { return replica.withdraw(); }); })
+      .def("close",
+           [](Replica& replica) {
+             const ReleasedGil released;
+             replica.close();
+           })
       .def("tensors", [](const Replica& replica) { return take_or_raise(replica.tensors()); });
 }
 

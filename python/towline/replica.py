@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Union
 
 from towline import _core, tensors
+from towline.errors import InvalidArgumentError
 
 Setting = Union[str, int, float, bool, datetime.timedelta]
 
@@ -34,6 +35,12 @@ def _text(value: Setting) -> str:
     if isinstance(value, datetime.timedelta):
         return f"{value.total_seconds()}s"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rank(rank: int) -> int:
+    if not 0 <= rank < 2**32:
+        raise InvalidArgumentError("invalid_argument", "operation", f"rank {rank} is not from 0 to 4294967295")
+    return rank
 
 
 class Replica:
@@ -61,21 +68,21 @@ class Replica:
     def load(self, checkpoint: str | os.PathLike[str]) -> Report:
         """Reads a checkpoint from disk into new memory."""
         with self._lock:
-            self.report = Report(**self._core.load(os.fspath(checkpoint)))
+            self.report = Report(**self._core.load(os.fsdecode(checkpoint)))
             return self.report
 
     def pull(self, model: str, *, worker: str | None = None, rank: int = 0, require_exact_match: bool = False) -> Report:
         """Pulls from a replica that serves ``model`` (from ``worker`` alone, if named) into the registered tensors, or
         into new memory. Verified against the source's digests unless the setting ``verify`` is false."""
         with self._lock:
-            self.report = Report(**self._core.pull(model, worker, rank, require_exact_match))
+            self.report = Report(**self._core.pull(model, worker, _rank(rank), require_exact_match))
             return self.report
 
     def serve(self, model: str, *, worker_id: str | None = None, rank: int = 0) -> None:
         """Offers the registered tensors to others until :meth:`withdraw` or :meth:`close`. Do not write to them
         meanwhile: whoever pulls would find that a digest differs."""
         with self._lock:
-            self.worker_id, self.source_id = self._core.serve(model, worker_id, rank)
+            self.worker_id, self.source_id = self._core.serve(model, worker_id, _rank(rank))
 
     def withdraw(self) -> None:
         """Stops offering; what is registered stays."""

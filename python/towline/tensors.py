@@ -21,7 +21,28 @@ def _refuse(name: str, why: str) -> InvalidArgumentError:
 
 def flatten(tensors: Mapping[str, Any]) -> list[FlatTensor]:
     """``(name, dtype, shape, bytes)`` of each; the bytes are the tensor's own memory."""
-    return [_flatten_torch(name, tensor) if _is_torch(tensor) else _flatten_numpy(name, tensor) for name, tensor in tensors.items()]
+    return [_flatten(_checked_name(name), tensor) for name, tensor in tensors.items()]
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise _refuse(repr(name), f"a name is a str, not {type(name).__name__}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise _refuse(ascii(name), "its name is not Unicode text") from None
+    if not name or "\0" in name:
+        raise _refuse(ascii(name), "a name has a character at least, and no NUL")
+    return name
+
+
+def _flatten(name: str, tensor: Any) -> FlatTensor:
+    try:
+        return _flatten_torch(name, tensor) if _is_torch(tensor) else _flatten_numpy(name, tensor)
+    except InvalidArgumentError:
+        raise
+    except Exception as error:  # a kind of tensor that torch or NumPy cannot show as bytes
+        raise _refuse(name, f"its bytes cannot be had: {error}") from error
 
 
 def _is_torch(tensor: object) -> bool:
@@ -34,6 +55,10 @@ def _flatten_torch(name: str, tensor: Any) -> FlatTensor:
 
     if tensor.device.type != "cpu":
         raise _refuse(name, f"it is on {tensor.device}; this release moves host memory, call .cpu() first")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise _refuse(name, "it is sparse or quantized; pass the tensors that it is made of")
+    if tensor.is_conj() or tensor.is_neg():
+        raise _refuse(name, "it is a lazy view; call .resolve_conj().resolve_neg() first")
     if not tensor.is_contiguous():
         raise _refuse(name, "it is not contiguous; call .contiguous() first")
     # DLPack knows neither bool nor tensors that ask for a gradient: the bytes alone go across.
@@ -47,8 +72,14 @@ def _flatten_numpy(name: str, tensor: Any) -> FlatTensor:
     array = numpy.asarray(tensor)
     if array is not tensor and not hasattr(tensor, "__array_interface__"):
         raise _refuse(name, f"{type(tensor).__name__} is neither a torch tensor nor a NumPy array")
+    if array.dtype.hasobject or array.dtype.names is not None:
+        raise _refuse(name, f"a NumPy dtype {array.dtype} is no tensor's")
+    if not array.dtype.isnative:
+        raise _refuse(name, f"its bytes are in the other order ({array.dtype.str}); call .astype(dtype.newbyteorder('=')) first")
     if not array.flags["C_CONTIGUOUS"]:
         raise _refuse(name, "it is not contiguous; call numpy.ascontiguousarray first")
+    if not array.flags["WRITEABLE"]:
+        raise _refuse(name, "it is read-only; pass a copy, or set its flag writeable")
     return name, array.dtype.name, array.shape, array.reshape(-1).view(numpy.uint8)
 
 

@@ -118,6 +118,7 @@ def test_a_parameter_with_a_gradient_is_filled(server: str) -> None:
     [
         ({"w": torch.zeros(5)}, "size"),
         ({"w": torch.zeros(4, dtype=torch.int32)}, "dtype"),
+        ({"w": torch.zeros(2, 2)}, "shape"),
     ],
 )
 def test_a_tensor_that_does_not_match_is_named_and_left_alone(
@@ -163,11 +164,33 @@ def test_a_missing_checkpoint_is_named(server: str, tmp_path: pathlib.Path) -> N
 
 @pytest.mark.parametrize(
     ("tensor", "words"),
-    [(torch.zeros(4, 4).t(), "contiguous"), ([1, 2], "neither"), (numpy.zeros((4, 4)).T, "contiguous")],
+    [
+        (torch.zeros(4, 4).t(), "contiguous"),
+        ([1, 2], "neither"),
+        (numpy.zeros((4, 4)).T, "contiguous"),
+        (numpy.arange(3, dtype=">i4"), "other order"),
+        (numpy.frombuffer(b"1234", dtype=numpy.uint8), "read-only"),
+        (numpy.array([object()]), "no tensor's"),
+        (torch.quantize_per_tensor(torch.zeros(4), 1.0, 0, torch.qint8), "quantized"),
+        (torch.zeros(4).to_sparse(), "sparse"),
+        (torch.zeros(4, dtype=torch.complex64).conj(), "lazy view"),
+    ],
 )
 def test_what_cannot_be_used_in_place_is_refused(server: str, tensor: object, words: str) -> None:
     with towline.Replica(server=server) as replica, pytest.raises(ValueError, match=words):
         replica.register({"w": tensor})
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800", 5, None], ids=ascii)
+def test_what_is_no_name_is_refused(server: str, name: object) -> None:
+    with towline.Replica(server=server) as replica, pytest.raises(ValueError, match="name"):
+        replica.register({name: torch.zeros(1)})
+
+
+@pytest.mark.parametrize("rank", [-1, 2**32])
+def test_what_is_no_rank_is_refused(server: str, rank: int) -> None:
+    with towline.Replica(server=server) as replica, pytest.raises(ValueError, match="rank"):
+        replica.pull("m", rank=rank)
 
 
 def test_a_closed_replica_says_so(server: str) -> None:
