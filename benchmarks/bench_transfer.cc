@@ -47,6 +47,13 @@ tensor::Manifest manifest_of(const Group& group) {
   return manifest;
 }
 
+/// The groups are registered one after the other and all stay.
+transfer::RegisterOptions beside_others() {
+  transfer::RegisterOptions options;
+  options.earlier = transfer::Earlier::kKeep;
+  return options;
+}
+
 /// Memory of a group, faulted in.
 Result<Catalogue> allocate(const Group& group, device::Device& device) {
   Catalogue catalogue =
@@ -74,7 +81,7 @@ Result<void> serve(const TransferBenchOptions& options, LogSink& log, const Sour
     fill_random(catalogue);
     catalogue = TOWLINE_TRY(with_digests(std::move(catalogue), session->device(), *clock, kNoDeadline));
     manifests.push_back(catalogue.manifest());
-    TOWLINE_TRY(session->manager().register_tensors(std::move(catalogue)));
+    TOWLINE_TRY(session->manager().register_tensors(std::move(catalogue), beside_others()));
   }
   TOWLINE_TRY(link.send(session->manager().metadata()));
   for (const tensor::Manifest& manifest : manifests)
@@ -95,7 +102,7 @@ class Puller {
       const Blob blob = TOWLINE_TRY(source_.receive());
       remote_.push_back(TOWLINE_TRY(control::decode_manifest(blob)).tensors);
       local_.push_back(TOWLINE_TRY(allocate(group, session_.device())));
-      TOWLINE_TRY(session_.manager().register_tensors(local_.back()));
+      TOWLINE_TRY(session_.manager().register_tensors(local_.back(), beside_others()));
     }
     Bytes largest;
     for (const Catalogue& catalogue : local_) largest = std::max(largest, catalogue.bytes());

@@ -15,6 +15,10 @@ Result<void> check_pair(const tensor::TensorDesc& source, const tensor::TensorDe
   if (source.dtype != local.dtype)
     return fail(Code::kFailedPrecondition, "tensor '{}': dtype mismatch: {} here, {} at the source", source.name,
                 local.dtype, source.dtype);
+  if (source.shape && local.shape && *source.shape != *local.shape)
+    return fail(Code::kFailedPrecondition,
+                "tensor '{}': shape mismatch: {} here, {} at the source; a view of its shape can be registered instead",
+                source.name, tensor::to_string(*local.shape), tensor::to_string(*source.shape));
   if (!checked_add(source.address.value(), source.bytes.count()))
     return fail(Code::kFailedPrecondition, "tensor '{}': the source's range of {} bytes at {} leaves the address space",
                 source.name, source.bytes, source.address);

@@ -33,10 +33,10 @@ struct Match {
   friend bool operator==(const Match&, const Match&) = default;
 };
 
-/// Matches by name, in the source's order: size is tested before dtype, both before the sets of names, whatever the
-/// device. Also refuses what would write one byte twice or leave the address space: a name twice in the source, a
-/// source range that wraps, two of our tensors that overlap.
-/// Errors: kFailedPrecondition - incompatible (outcome kRejected): names the tensor and both values.
+/// Matches by name, in the source's order: size is tested before dtype, that before the shape where both sides say one,
+/// all before the sets of names, whatever the device. Also refuses what would write one byte twice or leave the address
+/// space: a name twice in the source, a source range that wraps, two of our tensors that overlap. Errors:
+/// kFailedPrecondition - incompatible (outcome kRejected): names the tensor and both values.
 Result<Match> match(const tensor::Manifest& source, const Catalogue& local, const MatchOptions& options);
 
 /// `3 local-only (a, b, c), 1 source-only (d)`: at most five names a side.

@@ -57,6 +57,21 @@ TEST(MatchByName, TestsSizeBeforeDtype) {
             "tensor 'a': dtype mismatch: torch.float32 here, torch.float16 at the source");
 }
 
+TEST(MatchByName, RefusesAnotherShapeOfTheSameSizeWhereBothSayOne) {
+  std::vector<LocalTensor> local = {planned("a", 0x1000, 6)};
+  local[0].desc.shape = tensor::Shape{3, 2};
+  tensor::Manifest source = {remote("a", 0x9000, 6)};
+  const Catalogue catalogue = catalogue_of(local);
+  EXPECT_TRUE(match(source, catalogue, {}).has_value()) << "the source says none";
+  source[0].shape = tensor::Shape{2, 3};
+  const auto matched = match(source, catalogue, {});
+  ASSERT_FALSE(matched.has_value());
+  EXPECT_EQ(matched.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(matched.error().message.find("tensor 'a': shape mismatch: [3, 2] here, [2, 3] at the source"),
+            std::string::npos)
+      << matched.error().message;
+}
+
 TEST(MatchByName, ReportsASizeMismatchBeforeADifferenceOfNames) {
   const Catalogue local = catalogue_of({planned("a", 0x1000, 8), planned("b", 0x2000, 8)});
   EXPECT_THAT(rejection({remote("q", 0x7000, 8), remote("a", 0x9000, 4)}, local, {.require_exact_match = true}),
