@@ -39,9 +39,31 @@ Result<std::unique_ptr<control::Metadata>> App::connect() {
       {.server = options_.text("server"), .rpc_timeout = options_.duration("rpc_deadline")}, *clock_, *log_);
 }
 
+Result<void> App::serve_metrics() {
+  control::MetricsServerOptions endpoint{.listen = options_.text("metrics_listen")};
+  if (endpoint.listen.empty()) return {};
+  auto metrics = std::make_unique<control::PrometheusMetrics>(
+      control::PrometheusOptions{.version = TOWLINE_VERSION, .scheme = options_.text("metrics_scheme")});
+  auto server = control::MetricsServer::start(
+      endpoint, [raw = metrics.get()] { return raw->text(); }, *clock_, *log_);
+  if (!server.has_value()) {
+    if (server.error().code == Code::kInvalidArgument) return std::move(server).error();
+    Logger(*log_, "towline").error("{}", server.error().message);
+    return {};
+  }
+  metrics_ = std::move(metrics);
+  metrics_server_ = std::move(server).value();
+  return {};
+}
+
+std::optional<std::string> App::metrics_address() const {
+  return metrics_server_ ? std::optional(metrics_server_->address()) : std::nullopt;
+}
+
 Result<std::unique_ptr<transfer::Session>> App::open_session() {
   return transfer::Session::open({.agent_name = fmt::format("towline-{}-{:08x}", getpid(), entropy() & 0xffffffffu),
-                                  .transport = options_.text("transport")},
+                                  .transport = options_.text("transport"),
+                                  .metrics = &metrics()},
                                  *clock_, *log_);
 }
 

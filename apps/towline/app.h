@@ -7,9 +7,12 @@
 #include "document.h"
 #include "towline/base/clock.h"
 #include "towline/base/log.h"
+#include "towline/base/metrics.h"
 #include "towline/base/options.h"
 #include "towline/base/result.h"
 #include "towline/control/metadata.h"
+#include "towline/control/metrics_server.h"
+#include "towline/control/prometheus_metrics.h"
 #include "towline/tensor/dtype.h"
 #include "towline/transfer/session.h"
 
@@ -34,6 +37,11 @@ class App {
   /// The end of the verb's --deadline from now.
   Deadline deadline();
   Result<std::unique_ptr<control::Metadata>> connect();
+  /// Starts the endpoint of `metrics_listen`, if that is set; from then on metrics() keeps what it is given. Where
+  /// nothing can listen there the verb goes on without, and says so. Errors: kInvalidArgument - no address.
+  Result<void> serve_metrics();
+  MetricsSink& metrics() { return metrics_ ? *metrics_ : null_metrics(); }
+  std::optional<std::string> metrics_address() const;
   /// Devices and an agent named after this process.
   Result<std::unique_ptr<transfer::Session>> open_session();
 
@@ -42,6 +50,8 @@ class App {
   std::unique_ptr<Clock> clock_;
   std::unique_ptr<LogSink> log_;
   bool json_;
+  std::unique_ptr<control::PrometheusMetrics> metrics_;
+  std::unique_ptr<control::MetricsServer> metrics_server_;
 };
 
 /// Waits until SIGINT or SIGTERM. Installed by the first call of arm_stop_signals(), which main makes before any thread

@@ -16,8 +16,9 @@ constexpr FlagSpec kFlags[] = {
     {"dry-run", "", "print what would be pulled from where, move nothing"},
     {"ready-file", "PATH", "written when all is in place"},
 };
-constexpr std::string_view kSettings[] = {"server", "deadline",  "transport",         "verify",
-                                          "window", "load_mode", "heartbeat_interval"};
+constexpr std::string_view kSettings[] = {"server",        "deadline",  "transport",          "verify",
+                                          "window",        "load_mode", "heartbeat_interval", "metrics_listen",
+                                          "metrics_scheme"};
 
 /// The candidates in the order in which they would be tried, with what each holds.
 Result<void> dry_run(App& app, control::Metadata& metadata, const ReplicaFlags& flags, const Arguments& arguments) {
@@ -56,8 +57,10 @@ class PullRun {
     options.query.worker_id = arguments_.find("from");
     options.transport = session_.options().transport;
     options.receive = receive_options(app_, deadline_, bar);
-    transfer::PeerLoad peer({app_.clock(), app_.log(), metadata_, session_.device(), session_.manager()},
-                            std::move(options));
+    const transfer::PhaseTimer phase(app_.metrics(), app_.clock(), {flags_.model}, "chain");
+    transfer::PeerLoad peer(
+        {app_.clock(), app_.log(), metadata_, session_.device(), session_.manager(), app_.metrics()},
+        std::move(options));
     if (!arguments_.has("or-load")) {
       TOWLINE_TRY(peer.available());
       const transfer::LoadStrategy::Attempt attempt = peer.attempt();
@@ -87,10 +90,13 @@ Result<void> run_pull(App& app, const Arguments& arguments) {
   const ReplicaFlags flags = TOWLINE_TRY(replica_flags(arguments, arguments.get("model")));
   const auto metadata = TOWLINE_TRY(app.connect());
   if (arguments.has("dry-run")) return dry_run(app, *metadata, flags, arguments);
+  TOWLINE_TRY(app.serve_metrics());
   const auto session = TOWLINE_TRY(app.open_session());
+  transfer::LoadTimer timer(app.metrics(), app.clock(), {flags.model});
   const LoadSummary summary = TOWLINE_TRY(PullRun(app, *session, *metadata, flags, arguments, deadline).run());
   if (arguments.has("serve"))
-    return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.pull/1", start, deadline);
+    return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.pull/1", start, deadline, timer);
+  timer.succeeded();
   const Nanoseconds elapsed = app.clock().now() - start;
   const Document document = replica_document("towline.pull/1", app, flags, summary, nullptr, elapsed);
   if (!flags.ready_file.empty()) TOWLINE_TRY(write_ready_file(flags.ready_file, document));

@@ -66,14 +66,15 @@ LoadSummary summary_of(const transfer::PeerLoad& load, std::string_view transpor
   return summary;
 }
 
-Result<LoadSummary> load_from_disk(App& app, transfer::Session& session, const std::string& checkpoint,
-                                   Deadline deadline) {
+Result<LoadSummary> load_from_disk(App& app, transfer::Session& session, const std::string& model,
+                                   const std::string& checkpoint, Deadline deadline) {
   const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app.clock(), app.log()));
   const loader::LoaderContext context = storages.context();
   ProgressBar bar(app.clock(), app.progress_style(), "load");
   loader::LoadOptions options = TOWLINE_TRY(load_options(app, deadline));
   options.progress = [&bar](const loader::LoadProgress& now) { bar.update(now.done, now.total); };
   loader::DiskLoad load(context, session, checkpoint, std::move(options));
+  const transfer::PhaseTimer phase(app.metrics(), app.clock(), {model}, "chain");
   TOWLINE_TRY(load.attempt().status);
   return summary_of(load.report());
 }
@@ -89,6 +90,7 @@ Document replica_document(std::string_view schema, App& app, const ReplicaFlags&
   document.set("source_id", serving == nullptr ? std::nullopt : std::optional(serving->source().source_id));
   document.set("rank", flags.rank.value()).set("transport", app.options().text("transport"));
   document.set("address", serving == nullptr ? std::nullopt : std::optional(serving->worker_endpoint()));
+  document.set("metrics_address", app.metrics_address());
   document.set("path", summary.path).set("from_worker_id", summary.from_worker_id);
   document.set("tensor_count", uint64_t{summary.tensors}).set("bytes", summary.bytes);
   document.set("seconds", in_seconds(elapsed)).set("transfer_seconds", in_seconds(summary.transfer));
@@ -113,14 +115,19 @@ std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, 
 
 Result<void> serve_until_stopped(App& app, transfer::Session& session, control::Metadata& metadata,
                                  const ReplicaFlags& flags, const LoadSummary& summary, std::string_view schema,
-                                 TimePoint start, Deadline deadline) {
+                                 TimePoint start, Deadline deadline, transfer::LoadTimer& timer) {
   transfer::ServingOptions options;
   options.identity.mx_version = TOWLINE_VERSION;
   options.identity.model_name = flags.model;
   options.rank = flags.rank;
   options.worker_id = flags.worker_id;
   options.publisher.interval = app.options().duration("heartbeat_interval");
-  const auto serving = TOWLINE_TRY(transfer::Serving::start(session, metadata, std::move(options), deadline));
+  const auto publish = [&] {
+    const transfer::PhaseTimer phase(app.metrics(), app.clock(), {flags.model}, "publish");
+    return transfer::Serving::start(session, metadata, std::move(options), deadline);
+  };
+  const auto serving = TOWLINE_TRY(publish());
+  timer.succeeded();
   const Nanoseconds elapsed = app.clock().now() - start;
   const Document document = replica_document(schema, app, flags, summary, serving.get(), elapsed);
   if (!flags.ready_file.empty()) TOWLINE_TRY(write_ready_file(flags.ready_file, document));

@@ -7,6 +7,7 @@
 #include "app.h"
 #include "arguments.h"
 #include "towline/loader/safetensors_loader.h"
+#include "towline/transfer/load_timer.h"
 #include "towline/transfer/peer_load.h"
 #include "towline/transfer/serving.h"
 
@@ -40,8 +41,8 @@ std::string model_name_of(const std::string& checkpoint);
 Result<loader::LoadOptions> load_options(App& app, Deadline deadline);
 transfer::ReceiveOptions receive_options(App& app, Deadline deadline, ProgressBar& bar);
 
-Result<LoadSummary> load_from_disk(App& app, transfer::Session& session, const std::string& checkpoint,
-                                   Deadline deadline);
+Result<LoadSummary> load_from_disk(App& app, transfer::Session& session, const std::string& model,
+                                   const std::string& checkpoint, Deadline deadline);
 LoadSummary summary_of(const loader::LoadReport& report);
 LoadSummary summary_of(const transfer::PeerLoad& load, std::string_view transport);
 
@@ -51,9 +52,9 @@ Document replica_document(std::string_view schema, App& app, const ReplicaFlags&
 std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, const transfer::Serving* serving,
                          Nanoseconds elapsed);
 
-/// Publishes, says so, and serves until SIGINT or SIGTERM.
+/// Publishes, which ends the load that `timer` measures, says so, and serves until SIGINT or SIGTERM.
 Result<void> serve_until_stopped(App& app, transfer::Session& session, control::Metadata& metadata,
                                  const ReplicaFlags& flags, const LoadSummary& summary, std::string_view schema,
-                                 TimePoint start, Deadline deadline);
+                                 TimePoint start, Deadline deadline, transfer::LoadTimer& timer);
 
 }  // namespace towline::cli

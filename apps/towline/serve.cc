@@ -12,7 +12,8 @@ constexpr FlagSpec kFlags[] = {
     {.name = "rank", .placeholder = "N", .help = "rank of this shard (default: 0)", .kind = OptionKind::kCount},
     {"ready-file", "PATH", "written once others can pull"},
 };
-constexpr std::string_view kSettings[] = {"server", "deadline", "transport", "load_mode", "heartbeat_interval"};
+constexpr std::string_view kSettings[] = {
+    "server", "deadline", "transport", "load_mode", "heartbeat_interval", "metrics_listen", "metrics_scheme"};
 
 Result<void> run_serve(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();
@@ -20,11 +21,13 @@ Result<void> run_serve(App& app, const Arguments& arguments) {
   const std::string checkpoint = arguments.get("checkpoint");
   const ReplicaFlags flags =
       TOWLINE_TRY(replica_flags(arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
+  TOWLINE_TRY(app.serve_metrics());
   const auto metadata = TOWLINE_TRY(app.connect());
   TOWLINE_TRY(metadata->list({.model_name = flags.model}, deadline));  // no server: say so before reading gigabytes
   const auto session = TOWLINE_TRY(app.open_session());
-  const LoadSummary summary = TOWLINE_TRY(load_from_disk(app, *session, checkpoint, deadline));
-  return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.serve/1", start, deadline);
+  transfer::LoadTimer timer(app.metrics(), app.clock(), {flags.model});
+  const LoadSummary summary = TOWLINE_TRY(load_from_disk(app, *session, flags.model, checkpoint, deadline));
+  return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.serve/1", start, deadline, timer);
 }
 
 }  // namespace

@@ -12,9 +12,12 @@
 
 #include "towline/base/options.h"
 #include "towline/base/text.h"
+#include "towline/control/metrics_server.h"
+#include "towline/control/prometheus_metrics.h"
 #include "towline/control/reaper.h"
 #include "towline/control/server.h"
 #include "towline/control/service.h"
+#include "towline/control/stores/metered.h"
 
 extern char** environ;
 
@@ -26,8 +29,8 @@ constexpr int kFailed = 1;
 constexpr int kMisused = 2;
 
 // The rows of the settings table that are this program's.
-constexpr std::array kSettings = {"config",     "gc_timeout", "heartbeat_timeout", "listen",
-                                  "log_format", "log_level",  "reaper_interval",   "store"};
+constexpr std::array kSettings = {"config",    "gc_timeout",     "heartbeat_timeout", "listen",          "log_format",
+                                  "log_level", "metrics_listen", "metrics_scheme",    "reaper_interval", "store"};
 
 struct Command {
   std::map<std::string, std::string> settings;  ///< given as flags
@@ -94,14 +97,30 @@ int64_t wall_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
 }
 
+/// The endpoint of the settings, or null: a server without measurements serves. An address that cannot be one is
+/// misuse.
+Result<std::unique_ptr<MetricsServer>> serve_metrics(const Options& options, const PrometheusMetrics& metrics,
+                                                     Clock& clock, LogSink& log) {
+  MetricsServerOptions endpoint{.listen = options.text("metrics_listen")};
+  if (endpoint.listen.empty()) return std::unique_ptr<MetricsServer>();
+  auto server = MetricsServer::start(
+      endpoint, [&metrics] { return metrics.text(); }, clock, log);
+  if (server || server.error().code == Code::kInvalidArgument) return server;
+  Logger(log, "towlined").error("{}", server.error().message);
+  return std::unique_ptr<MetricsServer>();
+}
+
 /// Whole or not at all: whoever waits for the file may read it as soon as it is there.
-Result<void> write_ready_file(const std::string& path, const std::string& address, const std::string& store) {
+Result<void> write_ready_file(const std::string& path, const std::string& address, const std::string& store,
+                              const std::string& metrics) {
   if (path.empty()) return {};
   const std::string temporary = path + ".new";
   std::ofstream file(temporary, std::ios::trunc);
   file << fmt::format(
-      "{{\"schema\": \"towlined.ready/1\", \"pid\": {}, \"address\": \"{}\", \"port\": {}, \"store\": \"{}\"}}\n",
-      getpid(), escape_json(address), address.substr(address.rfind(':') + 1), escape_json(store));
+      "{{\"schema\": \"towlined.ready/1\", \"pid\": {}, \"address\": \"{}\", \"port\": {}, \"store\": \"{}\", "
+      "\"metrics_address\": {}}}\n",
+      getpid(), escape_json(address), address.substr(address.rfind(':') + 1), escape_json(store),
+      metrics.empty() ? "null" : fmt::format("\"{}\"", escape_json(metrics)));
   file.close();
   std::error_code error;
   if (file) std::filesystem::rename(temporary, path, error);
@@ -128,18 +147,29 @@ ReaperOptions reaper_options(const Options& options) {
   return reaper;
 }
 
+PrometheusOptions prometheus_options(const Options& options, const std::string& store_url) {
+  PrometheusOptions metrics{.component = "server", .version = TOWLINE_VERSION};
+  metrics.scheme = options.text("metrics_scheme");
+  metrics.backend = store_url.substr(0, store_url.find(':'));
+  return metrics;
+}
+
 Result<void> serve(const Options& options, const std::string& ready_file, Clock& clock, LogSink& log) {
   const std::string store_url = options.text("store");
-  const auto store = TOWLINE_TRY(open_store(store_url, {clock, log}));
+  const auto records = TOWLINE_TRY(open_store(store_url, {clock, log}));
+  PrometheusMetrics metrics(prometheus_options(options, store_url));
+  MeteredStore store(*records, clock, metrics);
+  const auto scraped = TOWLINE_TRY(serve_metrics(options, metrics, clock, log));
   ServiceOptions service_options;
   service_options.heartbeat_timeout = options.duration("heartbeat_timeout");
-  MetadataService service(*store, &wall_ms, log, service_options);
-  Reaper reaper(*store, clock, &wall_ms, log, reaper_options(options));
+  MetadataService service(store, &wall_ms, log, service_options);
+  Reaper reaper(store, clock, &wall_ms, log, reaper_options(options));
   ServerOptions server_options;
   server_options.listen = options.text("listen");
+  server_options.metrics = &metrics;
   const auto server = TOWLINE_TRY(MetadataServer::start(server_options, service, clock, log));
   const Task reaping = reaper.start();
-  TOWLINE_TRY(write_ready_file(ready_file, server->address(), store_url));
+  TOWLINE_TRY(write_ready_file(ready_file, server->address(), store_url, scraped ? scraped->address() : ""));
   fmt::print("towlined: listening on {}\n", server->address());
   std::fflush(stdout);
   const sigset_t signals = stop_signals();
