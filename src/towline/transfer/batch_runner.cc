@@ -103,14 +103,30 @@ RunFailure abandon(Clock& clock, Runners runners, Error error, FailedIn where, N
 
 }  // namespace
 
-std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport, Runners runners, Deadline deadline,
-                                  Nanoseconds settle_grace) {
+namespace {
+
+/// Whether it is time to give up.
+std::optional<Error> check_time(const WaitOptions& options, TimePoint now, TimePoint moved_at, size_t outstanding) {
+  if (options.deadline != kNoDeadline && now >= options.deadline)
+    return fail(Code::kDeadlineExceeded, "timed out with {} transfer(s) outstanding", outstanding);
+  if (now - moved_at >= options.stall_timeout)
+    return fail(Code::kUnavailable, Scope::kEndpoint, "nothing has arrived for {:.1f} s, {} transfer(s) outstanding",
+                std::chrono::duration<double>(now - moved_at).count(), outstanding);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport, Runners runners,
+                                  const WaitOptions& options) {
+  const Nanoseconds settle_grace = options.settle_grace;
+  TimePoint moved_at = clock.now();
   for (;;) {
     const size_t left = outstanding(runners);
     if (left == 0) return std::nullopt;
-    if (deadline != kNoDeadline && clock.now() >= deadline)
-      return abandon(clock, runners, fail(Code::kDeadlineExceeded, "timed out with {} transfer(s) outstanding", left),
-                     FailedIn::kWait, settle_grace);
+    const TimePoint now = clock.now();
+    if (std::optional<Error> late = check_time(options, now, moved_at, left))
+      return abandon(clock, runners, std::move(*late), FailedIn::kWait, settle_grace);
     const uint64_t seen = transport.signal().count();
     bool has_moved = false;
     for (BatchRunner* runner : runners) {
@@ -125,7 +141,13 @@ std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport,
       if (first == runners.end()) continue;  // all have finished
       return abandon(clock, runners, *(*first)->stuck(), FailedIn::kPost, settle_grace);
     }
-    if (!has_moved) transport::progress_or_wait(clock, transport, seen, deadline);
+    if (has_moved)
+      moved_at = now;
+    else
+      transport::progress_or_wait(
+          clock, transport, seen,
+          std::min(options.deadline,
+                   options.stall_timeout == Nanoseconds::max() ? kNoDeadline : moved_at + options.stall_timeout));
   }
 }
 

@@ -15,7 +15,6 @@ struct RunOptions {
   Bytes window_bytes = MiB(64);  ///< posted and not yet known to be done; the transport's own limits hold beside it
   Deadline deadline = kNoDeadline;
   int priority = 0;
-  Nanoseconds settle_grace = std::chrono::seconds(2);  ///< given to what is cancelled, to end
 };
 
 /// Where a run failed: the wait for what was posted (the data plane), posting, or the caller's on_done.
@@ -82,9 +81,16 @@ class BatchRunner {
   FailedIn failed_in_ = FailedIn::kWait;
 };
 
-/// Runs them all to the end, side by side. The deadline is tested before the first poll. On it, or on the first
-/// failure, all that is under way is cancelled and given the settle grace to end.
+struct WaitOptions {
+  Deadline deadline = kNoDeadline;
+  Nanoseconds stall_timeout = Nanoseconds::max();      ///< the longest time in which no post ends
+  Nanoseconds settle_grace = std::chrono::seconds(2);  ///< given to what is cancelled, to end
+};
+
+/// Runs them all to the end, side by side. The deadline is tested before the first poll. On it, when nothing ends for
+/// too long (kUnavailable, scope kEndpoint), or on the first failure, all that is under way is cancelled and given the
+/// settle grace to end.
 std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport, std::span<BatchRunner* const> runners,
-                                  Deadline deadline, Nanoseconds settle_grace);
+                                  const WaitOptions& options);
 
 }  // namespace towline::transfer

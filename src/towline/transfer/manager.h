@@ -70,6 +70,8 @@ struct ReceiveOptions {
   std::function<void(const Progress&)> on_progress;  ///< after each post that ended, on the calling thread
   Bytes window_bytes = MiB(64);
   Nanoseconds settle_grace = std::chrono::seconds(2);  ///< after a failure, before what may still land is quarantined
+  Nanoseconds connect_timeout = Nanoseconds::max();    ///< for adding the peer; kUnavailable when it runs out first
+  Nanoseconds stall_timeout = Nanoseconds::max();      ///< the longest time in which nothing arrives; kUnavailable
   PlanLimits plan;
 };
 
@@ -179,6 +181,7 @@ class TransferManager {
   void replace_catalogue(Catalogue catalogue, Blob metadata);
   Result<RegisterReport> adopt(Catalogue catalogue, std::vector<device::RegionSlice> regions, Earlier earlier,
                                RegisterReport report);
+  Result<transport::PeerId> connect(const ReceiveSource& source, const ReceiveOptions& options);
   Result<void> receive_from(const ReceiveSource& source, const ReceiveOptions& options, transport::PeerId peer,
                             Attempt& attempt);
   Result<void> compare(const ReceiveSource& source, const ReceiveOptions& options, Attempt& attempt);

@@ -9,6 +9,10 @@
 namespace towline::transfer {
 namespace {
 
+/// One source that does not answer, or stops to, must not use up the time in which another would have served.
+constexpr Nanoseconds kConnectTimeout = std::chrono::seconds(10);
+constexpr Nanoseconds kStallTimeout = std::chrono::seconds(20);
+
 double seconds_since(const Clock& clock, TimePoint start) {
   return std::chrono::duration<double>(clock.now() - start).count();
 }
@@ -131,7 +135,12 @@ LoadStrategy::Attempt PeerLoad::transfer(const control::SourceRef& ref) {
     return {std::move(prepared).error(), MemoryState::kClean};
   const ReceiveSource source{source_->worker.transport_metadata, source_->worker.manifest,
                              fmt::format("worker {}", ref.worker_id)};
-  report_ = context_.manager.receive(source, options_.receive);
+  if (source.tensors.empty())
+    return {fail(Code::kFailedPrecondition, "worker {} serves no tensors", ref.worker_id), MemoryState::kClean};
+  ReceiveOptions receive = options_.receive;
+  receive.connect_timeout = std::min(receive.connect_timeout, kConnectTimeout);
+  receive.stall_timeout = std::min(receive.stall_timeout, kStallTimeout);
+  report_ = context_.manager.receive(source, receive);
   if (!report_.status.has_value()) return {report_.status, report_.state};
   if (report_.outcome == Outcome::kEmpty)
     return {fail(Code::kFailedPrecondition, "worker {} has no tensor that is wanted here", ref.worker_id),

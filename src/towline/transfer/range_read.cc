@@ -56,7 +56,7 @@ RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedR
     memory.insert(memory.end(), read->memory_.begin(), read->memory_.end());
   }
   if (memory.empty()) memory = catalogue_->regions();
-  std::optional<RunFailure> failure = run_all(clock_, transport_, runners, deadline, RunOptions().settle_grace);
+  std::optional<RunFailure> failure = run_all(clock_, transport_, runners, {.deadline = deadline});
   if (failure) {
     report.unsettled = failure->unsettled.size();
     quarantine(std::move(failure->unsettled), std::move(memory));

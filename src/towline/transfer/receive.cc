@@ -128,8 +128,7 @@ ReceiveReport TransferManager::receive(const ReceiveSource& source, const Receiv
   ReceiveReport& report = attempt.report;
   const auto* const known = std::get_if<transport::PeerId>(&source.peer);
   const Result<transport::PeerId> peer =
-      known != nullptr ? Result<transport::PeerId>(*known)
-                       : counted(add_peer(std::get<Blob>(source.peer), options.deadline), "connect");
+      known != nullptr ? Result<transport::PeerId>(*known) : counted(connect(source, options), "connect");
   report.status = peer.has_value() ? receive_from(source, options, *peer, attempt) : Result<void>(peer.error());
   if (peer.has_value() && known == nullptr) {
     const Result<void> removed = remove_peer(*peer, deadline_after(clock_, kRemovePeerTimeout));
@@ -139,6 +138,17 @@ ReceiveReport TransferManager::receive(const ReceiveSource& source, const Receiv
   report.duration = clock_.now() - start;
   if (report.outcome) count(metrics_, metrics::kReceives, {outcome_name(*report.outcome)});
   return std::move(attempt.report);
+}
+
+Result<transport::PeerId> TransferManager::connect(const ReceiveSource& source, const ReceiveOptions& options) {
+  const Deadline until = std::min(options.deadline, deadline_after(clock_, options.connect_timeout));
+  Result<transport::PeerId> peer = add_peer(std::get<Blob>(source.peer), until);
+  if (peer.has_value()) return peer;
+  Error error = std::move(peer).error();
+  error.message = fmt::format("connecting to {}: {}", source.name, error.message);
+  // Out of its own time, not of the receive's: another source may answer.
+  if (error.code == Code::kDeadlineExceeded && until < options.deadline) error.code = Code::kUnavailable;
+  return error;
 }
 
 Result<void> TransferManager::receive_from(const ReceiveSource& source, const ReceiveOptions& options,
@@ -232,7 +242,11 @@ Result<void> TransferManager::run(const ReceiveSource& source, const ReceiveOpti
   limits.deadline = options.deadline;
   BatchRunner runner(transport_, plan, batch, limits, [&delivery](size_t post) { return delivery.post_done(post); });
   BatchRunner* const runners[] = {&runner};
-  std::optional<RunFailure> failure = run_all(clock_, transport_, runners, options.deadline, options.settle_grace);
+  WaitOptions wait;
+  wait.deadline = options.deadline;
+  wait.stall_timeout = options.stall_timeout;
+  wait.settle_grace = options.settle_grace;
+  std::optional<RunFailure> failure = run_all(clock_, transport_, runners, wait);
   if (!failure) return {};
   if (!failure->posted) attempt.report.state = MemoryState::kClean;
   attempt.report.unsettled = failure->unsettled.size();

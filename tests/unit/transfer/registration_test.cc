@@ -364,6 +364,19 @@ TEST_F(Failing, MemoryThatMayStillBeWrittenIsNotReceivedIntoAgain) {
       << "the same bytes, described anew";
 }
 
+TEST_F(Failing, ASourceThatStopsToAnswerIsGivenUpBeforeTheDeadline) {
+  agent_.statuses = {"PROC"};
+  ReceiveOptions options;
+  options.deadline = deadline_after(*clock_, std::chrono::hours(1));
+  options.stall_timeout = std::chrono::milliseconds(20);
+  const ReceiveReport report = receive(options);
+  ASSERT_FALSE(report.status.has_value());
+  EXPECT_EQ(report.status.error().code, Code::kUnavailable);
+  EXPECT_EQ(report.status.error().scope, Scope::kEndpoint);
+  EXPECT_THAT(report.status.error().message, HasSubstr("nothing has arrived for"));
+  EXPECT_EQ(report.state, MemoryState::kDirty);
+}
+
 TEST_F(Failing, ReceivesOfNoBytesCountTheirOutcomeWithoutAPost) {
   register_all({held("empty", 0, 0)});
   const tensor::Manifest source = {remote("empty", 0, 0)};

@@ -20,6 +20,7 @@ Meaning meaning_of(ucs_status_t status) {
     case UCS_ERR_CANCELED:
     case UCS_ERR_IO_ERROR:
     case UCS_ERR_TIMED_OUT:
+    case UCS_ERR_SHMEM_SEGMENT:
       return {Code::kUnavailable, Scope::kEndpoint};
     case UCS_ERR_NO_MEMORY:
     case UCS_ERR_NO_RESOURCE:
@@ -43,7 +44,10 @@ Meaning meaning_of(ucs_status_t status) {
 Error status_error(int status, std::string_view what) {
   const auto ucs = static_cast<ucs_status_t>(status);
   const Meaning meaning = meaning_of(ucs);
-  return fail(meaning.code, meaning.scope, "{}: ucx says '{}' ({})", what, ucs_status_string(ucs), status);
+  // Segments are their owner's alone (mode 0600), so UCX offers a way that another user cannot take.
+  const std::string_view hint =
+      ucs == UCS_ERR_SHMEM_SEGMENT ? "; between users of one host start both sides with UCX_TLS=tcp" : "";
+  return fail(meaning.code, meaning.scope, "{}: ucx says '{}' ({}){}", what, ucs_status_string(ucs), status, hint);
 }
 
 }  // namespace towline::transport::ucx
