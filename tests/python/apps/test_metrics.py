@@ -1,56 +1,21 @@
 """What towlined and replicas say of themselves when Prometheus scrapes them."""
 
-import json
-import os
 import pathlib
 import re
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-BINARIES = pathlib.Path(os.environ["TOWLINE_BIN"])
-READY_SECONDS_MAX = 30.0
+from tests.python.apps.conftest import BINARIES, Programs
+
 ENDPOINT = ("--metrics-listen", "127.0.0.1:0", "--metrics-scheme", "tp8 pool")
 SCHEME = 'scheme="tp8 pool"'
 SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
-
-
-class Programs:
-    """Programs of this test's own, ended in the reverse order."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, program: str, *arguments: object) -> dict[str, str]:
-        ready = self.folder / f"{len(self.processes)}.ready"
-        command = [BINARIES / program, *map(str, arguments), "--ready-file", ready]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self.processes.append(process)
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not ready.exists():
-            assert process.poll() is None and time.monotonic() < deadline, f"{program} did not become ready"
-            time.sleep(0.01)
-        return json.loads(ready.read_text())
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
-            assert process.wait(15) == 0
-
-
-@pytest.fixture
-def programs(tmp_path: pathlib.Path) -> Iterator[Programs]:
-    started = Programs(tmp_path)
-    yield started
-    started.stop()
 
 
 @pytest.fixture
