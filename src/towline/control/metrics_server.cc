@@ -19,6 +19,8 @@
 namespace towline::control {
 namespace {
 
+constexpr int kBacklog = 64;
+
 /// One accepted socket as httplib reads and writes it: at most so many bytes come in, and all is over at the deadline,
 /// however slowly the other side drips. Whoever shuts the socket down ends it at once.
 class Connection final : public httplib::Stream {
@@ -46,6 +48,12 @@ class Connection final : public httplib::Stream {
       done += static_cast<size_t>(std::max<ssize_t>(sent, 0));
     }
     return static_cast<ssize_t>(done);
+  }
+
+  /// Throws away what came and was not asked for: closing on it would reset the connection, answer and all.
+  void discard_rest() {
+    while (bytes_left_ > 0 && recv(handle_, buffer_.data(), buffer_.size(), MSG_DONTWAIT) > 0)
+      bytes_left_ -= std::min(bytes_left_, buffer_.size());
   }
 
   // For access logs, which there are none of.
@@ -155,6 +163,7 @@ class Endpoint final : public httplib::Server {
     }
     listener_ = svr_sock_;
     fcntl(listener_, F_SETFD, FD_CLOEXEC);
+    ::listen(listener_, kBacklog);  // httplib's queue is so short that a few scrapers at once wait for a second SYN
     return true;
   }
 
@@ -175,6 +184,7 @@ class Endpoint final : public httplib::Server {
       Connection connection(handle, clock_, deadline_after(clock_, options_.request_time), options_.request_bytes_max);
       const auto forget_ranges = [](httplib::Request& request) { request.ranges.clear(); };
       done = process_request(connection, true, closed, forget_ranges);
+      connection.discard_rest();
     }
     release(handle);
     return done;

@@ -68,6 +68,8 @@ TEST_F(MetricsServerTest, AnswersNothingElse) {
   EXPECT_EQ(status("GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 Not Found");
   EXPECT_EQ(status("GET /metrics/../healthz HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 Not Found");
   EXPECT_EQ(status("POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n"), "HTTP/1.1 405 Method Not Allowed");
+  EXPECT_EQ(status("POST /metrics HTTP/1.1\r\nContent-Length: 5000\r\n\r\n" + std::string(5000, 'x')),
+            "HTTP/1.1 405 Method Not Allowed");
   EXPECT_EQ(status("nonsense\r\n\r\n"), "HTTP/1.1 400 Bad Request");
   EXPECT_EQ(status("GET /metrics HTTP/1.1\r\nRange: bytes=0-1\r\n\r\n"), "HTTP/1.1 200 OK");
 }

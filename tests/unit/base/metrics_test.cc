@@ -44,8 +44,7 @@ TEST(LabelText, IsCutByCharactersNotByBytes) {
 }
 
 TEST(LabelText, IsPrintableUtf8WhateverComes) {
-  using namespace std::string_literals;
-  EXPECT_EQ(label_text("a\nb\0c\x7f"s), "a?b?c?");
+  EXPECT_EQ(label_text(std::string_view("a\nb\0c\x7f", 6)), "a?b?c?");
   EXPECT_EQ(label_text("\xff\xd1z\xed\xa0\x80"), "??z???");
 }
 
