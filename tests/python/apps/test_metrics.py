@@ -99,15 +99,16 @@ def test_without_the_setting_there_is_no_endpoint(programs: Programs) -> None:
     assert programs.start("towlined", "--listen", "127.0.0.1:0", "--store", "memory:")["metrics_address"] is None
 
 
-def test_an_address_in_use_is_logged_and_the_server_serves(programs: Programs, tmp_path: pathlib.Path) -> None:
+def test_an_address_in_use_is_logged_and_the_programs_serve(programs: Programs, checkpoint: pathlib.Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         metadata = programs.start("towlined", "--listen", "127.0.0.1:0", "--store", "memory:", "--metrics-listen", address)
-    assert metadata["metrics_address"] is None
+        source = programs.start("towline", "serve", checkpoint, "--server", metadata["address"], "--metrics-listen", address)
+    assert metadata["metrics_address"] is None and source["metrics_address"] is None
     listed = subprocess.run([BINARIES / "towline", "ls", "--server", metadata["address"]], capture_output=True, timeout=60)
-    assert listed.returncode == 0
+    assert listed.returncode == 0 and b"ready" in listed.stdout
 
 
 def test_what_is_no_address_is_misuse() -> None:
