@@ -1,6 +1,6 @@
 """The C++ core. Use the package towline; this is its inside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 version: str
@@ -10,6 +10,55 @@ version: str
 FlatTensor = tuple[str, str, Sequence[int] | None, Any]
 
 def raise_error(code: str, message: str) -> None: ...
+
+def parse_strict_one(text: str | None) -> bool: ...
+def parse_truthy(text: str | None) -> bool: ...
+def parse_one_or_true(text: str | None) -> bool: ...
+def parse_switch(text: str | None, otherwise: bool) -> tuple[bool, bool]: ...
+def parse_whole(text: str | None, otherwise: int) -> tuple[int, bool]: ...
+def parse_real(text: str | None, otherwise: float) -> tuple[float, bool]: ...
+def parse_positive(text: str | None, otherwise: float) -> tuple[float, bool]: ...
+def parse_nixl_backend(text: str | None) -> str | None: ...
+def parse_nic_pin(text: str | None, device: int) -> tuple[bool, str]: ...
+
+#: Name, address, bytes, device, dtype.
+Described = tuple[str, int, int, int, str]
+#: Name, tensor, address, bytes, dtype.
+Held = tuple[str, Any, int, int, str]
+#: Address -> the error's name or None, base, bytes.
+Query = Callable[[int], tuple[str | None, int, int]]
+
+def find_allocations(tensors: Sequence[Described], query: Query) -> list[tuple[int, int]]: ...
+def wait_for_transfers(
+    agent: Any, handles: Sequence[Any], timeout: float | None, log: Callable[[int, str], None]
+) -> dict[str, Any]: ...
+
+class AgentCore:
+    def __init__(
+        self,
+        agent: Any,
+        device_id: int,
+        backends: Sequence[str],
+        memory_kind: str,
+        synchronize: Callable[[], None],
+        log: Callable[[int, str], None],
+        on_receive: Callable[[str], None],
+        on_error: Callable[[str], None],
+    ) -> None: ...
+    def register_tensors(self, tensors: Sequence[Held], pool: bool, query: Query) -> Any: ...
+    def register_arena(
+        self, arena: Any, tensors: Sequence[Held], maps_memory: bool, single_region: bool, pool: bool, query: Query
+    ) -> Any: ...
+    def receive(
+        self,
+        peer: str,
+        source: Sequence[Described],
+        destination: Sequence[Held],
+        timeout: float | None,
+        exact: bool,
+        on_start: Callable[[], object] | None,
+    ) -> dict[str, Any]: ...
+    def shutdown(self) -> None: ...
 
 class Replica:
     @staticmethod

@@ -50,11 +50,11 @@ Result<void> check_no_overlap(const std::vector<Match::Pair>& pairs, const Catal
   return {};
 }
 
-std::string shown(const std::vector<std::string>& names) {
+std::string shown(std::string_view where, const std::vector<std::string>& names) {
   if (names.empty()) return "";
-  std::string text = " (";
+  std::string text = fmt::format("; only {}: ", where);
   for (size_t i = 0; i < std::min(names.size(), kNamesShownMax); ++i) text += (i > 0 ? ", " : "") + names[i];
-  return text + (names.size() > kNamesShownMax ? ", ...)" : ")");
+  return text + (names.size() > kNamesShownMax ? ", ..." : "");
 }
 
 Outcome decide(const Match& match) {
@@ -106,8 +106,8 @@ std::string_view outcome_name(Outcome outcome) {
 }
 
 std::string describe_difference(const Match& match) {
-  return fmt::format("{} local-only{}, {} source-only{}", match.local_only.size(), shown(match.local_only),
-                     match.source_only.size(), shown(match.source_only));
+  return fmt::format("{} local-only, {} source-only{}{}", match.local_only.size(), match.source_only.size(),
+                     shown("here", match.local_only), shown("at the source", match.source_only));
 }
 
 Result<Match> match(const tensor::Manifest& source, const Catalogue& local, const MatchOptions& options) {
@@ -120,10 +120,14 @@ Result<Match> match(const tensor::Manifest& source, const Catalogue& local, cons
   std::sort(match.source_only.begin(), match.source_only.end());
   match.outcome = decide(match);
   if (options.require_exact_match && (!match.local_only.empty() || !match.source_only.empty()))
-    return fail(Code::kFailedPrecondition, "tensor names differ and an exact match is required: {}",
+    return fail(Code::kFailedPrecondition,
+                "Tensor name mismatch on heterogeneous transfer, where an exact match is required: {}",
                 describe_difference(match));
   if (options.require_exact_match && match.pairs.empty())
-    return fail(Code::kFailedPrecondition, "no matching tensors and an exact match is required: both sides are empty");
+    return fail(
+        Code::kFailedPrecondition,
+        "No matching tensors found for heterogeneous transfer, where an exact match is required: both sides are "
+        "empty");
   TOWLINE_TRY(check_no_overlap(match.pairs, local));
   return match;
 }

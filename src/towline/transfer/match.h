@@ -39,7 +39,8 @@ struct Match {
 /// kFailedPrecondition - incompatible (outcome kRejected): names the tensor and both values.
 Result<Match> match(const tensor::Manifest& source, const Catalogue& local, const MatchOptions& options);
 
-/// `3 local-only (a, b, c), 1 source-only (d)`: at most five names a side.
+/// `3 local-only, 1 source-only; only here: a, b, c; only at the source: d`: at most five names a side. The first words
+/// are those that ModelExpress's users look for (transfer.md 4).
 std::string describe_difference(const Match& match);
 
 }  // namespace towline::transfer

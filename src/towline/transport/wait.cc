@@ -23,4 +23,22 @@ Result<void> await(Clock& clock, Transport& transport, const Completion& complet
   }
 }
 
+WaitReport await_all(Clock& clock, Transport& transport, std::span<const Completion> completions, Deadline deadline) {
+  for (;;) {
+    const uint64_t seen = transport.signal().count();
+    WaitReport report;
+    for (const Completion& one : completions) {
+      const Phase phase = one.phase();
+      report.outstanding += phase == Phase::kDone ? 0 : 1;
+      if (phase != Phase::kDone && phase != Phase::kPending && report.status.has_value()) report.status = one.error();
+    }
+    if (report.outstanding == 0 || !report.status.has_value()) return report;
+    if (deadline != kNoDeadline && clock.now() >= deadline) {
+      report.status = fail(Code::kDeadlineExceeded, "timed out with {} transfer(s) outstanding", report.outstanding);
+      return report;
+    }
+    progress_or_wait(clock, transport, seen, deadline);
+  }
+}
+
 }  // namespace towline::transport

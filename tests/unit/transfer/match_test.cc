@@ -35,13 +35,13 @@ TEST(MatchByName, IsPartialWhenTheSetsDifferAndNamesBothSides) {
   EXPECT_EQ(result.outcome, Outcome::kPartial);
   EXPECT_EQ(result.local_only, (std::vector<std::string>{"c", "z"}));
   EXPECT_EQ(result.source_only, (std::vector<std::string>{"q"}));
-  EXPECT_EQ(describe_difference(result), "2 local-only (c, z), 1 source-only (q)");
+  EXPECT_EQ(describe_difference(result), "2 local-only, 1 source-only; only here: c, z; only at the source: q");
 }
 
 TEST(MatchByName, NamesAtMostFiveASide) {
   Match match;
   match.local_only = {"a", "b", "c", "d", "e", "f"};
-  EXPECT_EQ(describe_difference(match), "6 local-only (a, b, c, d, e, ...), 0 source-only");
+  EXPECT_EQ(describe_difference(match), "6 local-only, 0 source-only; only here: a, b, c, d, e, ...");
 }
 
 TEST(MatchByName, IsEmptyWithoutACommonName) {
@@ -86,13 +86,16 @@ TEST(MatchByName, TestsBothWhateverTheDevice) {
 
 TEST(ExactMatch, RefusesADifferenceOfNames) {
   const Catalogue local = catalogue_of({planned("a", 0x1000, 8), planned("b", 0x2000, 8)});
-  EXPECT_EQ(rejection({remote("a", 0x9000, 8)}, local, {.require_exact_match = true}),
-            "tensor names differ and an exact match is required: 1 local-only (b), 0 source-only");
+  EXPECT_EQ(
+      rejection({remote("a", 0x9000, 8)}, local, {.require_exact_match = true}),
+      "Tensor name mismatch on heterogeneous transfer, where an exact match is required: 1 local-only, 0 source-only; "
+      "only here: b");
 }
 
 TEST(ExactMatch, RefusesTwoEmptySides) {
-  EXPECT_EQ(rejection({}, Catalogue(), {.require_exact_match = true}),
-            "no matching tensors and an exact match is required: both sides are empty");
+  EXPECT_EQ(
+      rejection({}, Catalogue(), {.require_exact_match = true}),
+      "No matching tensors found for heterogeneous transfer, where an exact match is required: both sides are empty");
   EXPECT_EQ(match({}, Catalogue(), {}).value().outcome, Outcome::kEmpty);
 }
 

@@ -299,24 +299,23 @@ TEST_F(TestReceiveFromSourceManifestValidation, unmatched_name_warns) {
   hold({planned("w", 0x1000, 16)});
   (void)receive({remote("other", 0x9000, 16)});
   ASSERT_EQ(log_.warnings.size(), 1u);
-  EXPECT_THAT(log_.warnings[0], HasSubstr("1 local-only"));
-  EXPECT_THAT(log_.warnings[0], HasSubstr("1 source-only"));
+  EXPECT_THAT(log_.warnings[0], HasSubstr("1 local-only, 1 source-only"));
 }
 
 TEST_F(TestReceiveFromSourceManifestValidation, hetero_name_mismatch_raises) {
   hold({planned("w", 0x1000, 16), planned("mine", 0x2000, 16)});
-  expect_rejected(receive_wrong({remote("w", 0x9000, 16)}, true), "exact match is required: 1 local-only (mine)");
+  expect_rejected(receive_wrong({remote("w", 0x9000, 16)}, true), "1 local-only, 0 source-only; only here: mine");
 }
 
 TEST_F(TestReceiveFromSourceManifestValidation, hetero_source_only_name_mismatch_raises) {
   hold({planned("w", 0x1000, 16)});
   expect_rejected(receive_wrong({remote("w", 0x9000, 16), remote("theirs", 0xa000, 16)}, true),
-                  "1 source-only (theirs)");
+                  "0 local-only, 1 source-only; only at the source: theirs");
 }
 
 TEST_F(TestReceiveFromSourceManifestValidation, hetero_zero_match_raises) {
   hold({planned("w", 0x1000, 16)});
-  expect_rejected(receive_wrong({remote("other", 0x9000, 16)}, true), "tensor names differ");
+  expect_rejected(receive_wrong({remote("other", 0x9000, 16)}, true), "Tensor name mismatch on heterogeneous transfer");
 }
 
 TEST_F(TestReceiveFromSourceManifestValidation, hetero_matched_name_passes_guard) {

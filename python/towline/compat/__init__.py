@@ -1,0 +1,32 @@
+"""Faces of the systems that Towline replaces, with their module names, signatures and seams.
+
+:func:`activate` makes them importable under the original names, for code that already uses those.
+``python -m towline.compat pytest ARGS`` runs pytest with them in place. docs/python.md says what each covers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+_MODULES = (
+    "modelexpress",
+    "modelexpress.accelerators",
+    "modelexpress.envs",
+    "modelexpress.nixl_transfer",
+    "modelexpress.types",
+)
+
+
+def activate() -> None:
+    """Makes the faces importable under the original names. A second call does nothing.
+
+    Raises :class:`ImportError` when the original is imported already: half of it would be ours.
+    """
+    for name in _MODULES:
+        face = importlib.import_module(f"{__name__}.{name}")
+        there = sys.modules.get(name)
+        if there is not None and there is not face:
+            raise ImportError(f"'{name}' is imported already, from {there.__file__}; activate towline.compat before it")
+    for name in _MODULES:
+        sys.modules[name] = sys.modules[f"{__name__}.{name}"]
