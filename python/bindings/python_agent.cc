@@ -42,6 +42,13 @@ RegionList list_of(std::span<const device::RegionSlice> slices, const TensorTabl
   return list;
 }
 
+/// Without the traceback, which what() has.
+std::string brief(const std::exception& error) {
+  const auto* const raised = dynamic_cast<const nb::python_error*>(&error);
+  if (raised == nullptr) return error.what();
+  return nb::cast<std::string>(nb::repr(raised->value()));
+}
+
 }  // namespace
 
 Error Caught::keep(std::string_view what) {
@@ -49,7 +56,7 @@ Error Caught::keep(std::string_view what) {
   try {
     throw;
   } catch (const std::exception& error) {
-    message = error.what();
+    message = brief(error);
   } catch (...) {
   }
   if (!first_) first_ = std::current_exception();
@@ -97,7 +104,7 @@ class PythonAgent::Registered final : public transport::Registration {
     try {
       agent_.agent_.attr("deregister_memory")(handle_);
     } catch (const std::exception& error) {
-      agent_.log_.warning("deregister_memory failed: {}", error.what());
+      agent_.log_.warning("deregister_memory failed: {}", brief(error));
     }
   }
 
@@ -188,7 +195,7 @@ Result<void> PythonAgent::remove_peer(transport::PeerId peer, Deadline /*deadlin
     agent_.attr("remove_remote_agent")(name);
     return {};
   } catch (const std::exception& error) {
-    return fail(Code::kUnavailable, Scope::kEndpoint, "peer '{}': {}", name, error.what());
+    return fail(Code::kUnavailable, Scope::kEndpoint, "peer '{}': {}", name, brief(error));
   }
 }
 
@@ -262,7 +269,7 @@ bool PythonAgent::release(const nb::object& handle) noexcept {
     agent_.attr("release_xfer_handle")(handle);
     return true;
   } catch (const std::exception& error) {
-    log_.warning("release_xfer_handle failed, handle leaked: {}", error.what());
+    log_.warning("release_xfer_handle failed, handle leaked: {}", brief(error));
     return false;
   }
 }

@@ -4,24 +4,21 @@ matching, registration, order, waits and counting are the core's (docs/transfer.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
-import importlib
 import logging
 import os
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from towline import _core
-from towline.compat.modelexpress import accelerators, envs
+from towline.compat.modelexpress import accelerators, nixl_agent
 from towline.compat.modelexpress.types import ManifestMismatchError, TensorDescriptor
 
 logger = logging.getLogger("modelexpress.nixl_transfer")
 
-NIXL_MODULES = ("nixl_cu13", "nixl_cu12", "nixl")
 FETCH_POLL_SECONDS = 0.01
 
 
@@ -58,19 +55,8 @@ def _log(level: int, message: str) -> None:
     logger.log(level, "%s", message)
 
 
-def _nixl() -> Any:
-    """The installed NIXL's API module, or None."""
-    for name in NIXL_MODULES:
-        try:
-            return importlib.import_module(f"{name}._api")
-        except ModuleNotFoundError as error:
-            if error.name not in (name, f"{name}._api"):
-                raise
-    return None
-
-
 def is_nixl_available() -> bool:
-    return _nixl() is not None
+    return nixl_agent.find_nixl() is not None
 
 
 def _query_address_range(address: int) -> tuple[str | None, int, int]:
@@ -103,24 +89,6 @@ def _weak_call(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[], N
             bound()
 
     return call
-
-
-@contextlib.contextmanager
-def _ucx_tls() -> Iterator[None]:
-    """For the agent's creation alone: NIXL_UCX_TLS, or no UCX_TLS where it says TCP only."""
-    before = os.environ.get("UCX_TLS")
-    wanted = envs.get("NIXL_UCX_TLS")
-    if wanted:
-        os.environ["UCX_TLS"] = wanted
-    elif before == "tcp":
-        del os.environ["UCX_TLS"]
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["UCX_TLS"] = before
-        else:
-            os.environ.pop("UCX_TLS", None)
 
 
 @dataclasses.dataclass
@@ -196,31 +164,16 @@ class NixlTransferManager:
 
     def initialize(self) -> None:
         """Makes the agent, once."""
-        nixl = _nixl()
+        nixl = nixl_agent.find_nixl()
         if nixl is None:
             raise RuntimeError("NIXL is not available")
         if self._agent is not None:
             return
         self._accelerator.set_device(self._device_id)
-        self._pin_nic()
-        if self._backends == ["UCX"] and envs.get("MX_UCX_DISABLE_MEM_EVENTS"):
-            os.environ.setdefault("UCX_MEM_EVENTS", "n")
-        with _ucx_tls():
-            listens = self._listen_port is not None
-            config = nixl.nixl_agent_config(
-                backends=self.backends, enable_listen_thread=listens, **({"listen_port": self._listen_port} if listens else {})
-            )
-            self._agent = nixl.nixl_agent(self._agent_name, config)
+        self._agent = nixl_agent.create(nixl, self._agent_name, self._backends, self._listen_port, self._device_id)
         if not self._has_exit_hook:
             atexit.register(self.shutdown)
             self._has_exit_hook = True
-
-    def _pin_nic(self) -> None:
-        probes, card = _core.parse_nic_pin(os.environ.get("MX_RDMA_NIC_PIN"), self._device_id)
-        if probes:
-            logger.warning("MX_RDMA_NIC_PIN: probing cards is not supported; name them in a list, one a device")
-        elif card:
-            os.environ["UCX_NET_DEVICES"] = card
 
     def shutdown(self) -> None:
         """Peers, then registrations in reverse order, then the agent. A second call does nothing."""

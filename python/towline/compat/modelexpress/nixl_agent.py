@@ -1,0 +1,65 @@
+"""Finding NIXL and making an agent of it: the part that edits the process's environment, as UCX wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from towline import _core
+from towline.compat.modelexpress import envs
+
+logger = logging.getLogger("modelexpress.nixl_transfer")
+
+NIXL_MODULES = ("nixl_cu13", "nixl_cu12", "nixl")
+
+
+def find_nixl() -> Any:
+    """The installed NIXL's API module, or None."""
+    for name in NIXL_MODULES:
+        try:
+            return importlib.import_module(f"{name}._api")
+        except ModuleNotFoundError as error:
+            if error.name not in (name, f"{name}._api"):
+                raise
+    return None
+
+
+@contextlib.contextmanager
+def _ucx_tls() -> Iterator[None]:
+    """For the agent's creation alone: NIXL_UCX_TLS, or no UCX_TLS where it says TCP only."""
+    before = os.environ.get("UCX_TLS")
+    wanted = envs.get("NIXL_UCX_TLS")
+    if wanted:
+        os.environ["UCX_TLS"] = wanted
+    elif before == "tcp":
+        del os.environ["UCX_TLS"]
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["UCX_TLS"] = before
+        else:
+            os.environ.pop("UCX_TLS", None)
+
+
+def _pin_nic(device_id: int) -> None:
+    probes, card = _core.parse_nic_pin(os.environ.get("MX_RDMA_NIC_PIN"), device_id)
+    if probes:
+        logger.warning("MX_RDMA_NIC_PIN: probing cards is not supported; name them in a list, one a device")
+    elif card:
+        os.environ["UCX_NET_DEVICES"] = card
+
+
+def create(nixl: Any, name: str, backends: Sequence[str], listen_port: int | None, device_id: int) -> Any:
+    """An agent, with a listen thread on the port when one is given. The card and UCX_MEM_EVENTS stay set."""
+    _pin_nic(device_id)
+    if list(backends) == ["UCX"] and envs.get("MX_UCX_DISABLE_MEM_EVENTS"):
+        os.environ.setdefault("UCX_MEM_EVENTS", "n")
+    with _ucx_tls():
+        port = {} if listen_port is None else {"listen_port": listen_port}
+        config = nixl.nixl_agent_config(backends=list(backends), enable_listen_thread=listen_port is not None, **port)
+        return nixl.nixl_agent(name, config)
