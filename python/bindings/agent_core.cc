@@ -202,7 +202,7 @@ class AgentCore {
 
   nb::object register_tensors(const std::vector<Held>& tensors, bool pool, nb::object query) {
     caught_.clear();
-    take(manager_->register_tensors(catalogue_of(tensors), options_of(pool, std::move(query))), caught_);
+    take(manager().register_tensors(catalogue_of(tensors), options_of(pool, std::move(query))), caught_);
     return agent_.last_metadata();
   }
 
@@ -213,7 +213,7 @@ class AgentCore {
     PythonArena view(std::move(arena), device_id_, caught_);
     transfer::RegisterOptions options = options_of(pool, std::move(query));
     options.single_region_arena = single_region;
-    take(manager_->register_arena(view, catalogue_of(tensors), options), caught_);
+    take(manager().register_arena(view, catalogue_of(tensors), options), caught_);
     return agent_.last_metadata();
   }
 
@@ -230,13 +230,18 @@ class AgentCore {
     options.plan = {.chunk_bytes = Bytes(kUncut), .post_bytes = Bytes(kUncut), .post_pieces = kUncut};
     if (!on_start.is_none()) options.on_transfer_start = [&]() { return call(on_start); };
     const transfer::ReceiveReport report =
-        manager_->receive({agent_.peer_named(peer), manifest, "agent '" + peer + "'"}, options);
+        manager().receive({agent_.peer_named(peer), manifest, "agent '" + peer + "'"}, options);
     return outcome_of(report);
   }
 
   void shutdown() { manager_.reset(); }
 
  private:
+  transfer::TransferManager& manager() {
+    if (!manager_) throw std::runtime_error("the manager is shut down; make a new one");
+    return *manager_;
+  }
+
   transfer::Catalogue catalogue_of(const std::vector<Held>& tensors) {
     std::vector<transfer::LocalTensor> local;
     for (const auto& [name, tensor, address, bytes, dtype] : tensors)
