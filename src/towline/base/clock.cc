@@ -1,6 +1,7 @@
 #include "towline/base/clock.h"
 
 #include <condition_variable>
+#include <system_error>
 #include <thread>
 
 #include "towline/base/check.h"
@@ -111,7 +112,13 @@ class SystemClock final : public Clock {
   }
 
   Task spawn(std::string name, std::function<void(std::stop_token)> body) override {
-    return Task(std::make_unique<ThreadBody>(name, std::move(body)));
+    try {
+      return Task(std::make_unique<ThreadBody>(name, std::move(body)));
+    } catch (const std::system_error& error) {
+      // As with host memory: a process without it cannot go on, but it says what it lacked.
+      constexpr bool kThreadStarted = false;
+      TOWLINE_CHECK(kThreadStarted, name, error.what(), "raise the limit of processes or of address space (ulimit)");
+    }
   }
 };
 
