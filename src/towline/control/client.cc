@@ -5,9 +5,14 @@
 #include <p2p.grpc.pb.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
 
+#include "towline/base/text.h"
 #include "towline/control/internal/endpoint.h"
 #include "towline/control/internal/wire.h"
+#include "towline/control/source_id.h"
 
 namespace towline::control {
 namespace {
@@ -15,10 +20,13 @@ namespace {
 namespace wire = model_express::p2p;
 
 constexpr Nanoseconds kManifestTimeout = std::chrono::seconds(5);  // transfer.md 7.4
+constexpr Nanoseconds kLifeSignTimeout = std::chrono::seconds(2);
 
 void drop_line(gpr_log_func_args*) {}
 
-std::shared_ptr<grpc::Channel> open_channel(const std::string& target) {
+/// `connect_timeout`: of one try. One that is refused fails at once; a server that is there and slow (stopped, swapped
+/// out, behind a long queue) gets the whole time. gRPC takes it from the least time between two tries.
+std::shared_ptr<grpc::Channel> open_channel(const std::string& target, Nanoseconds connect_timeout) {
   gpr_set_log_function(&drop_line);  // gRPC's lines on stderr: what went wrong comes back as an Error
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(internal::kMessageBytesMax);
@@ -26,7 +34,9 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // peers and server are in the fleet's own network
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no memory of another channel's failed connection
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
+  const int64_t connect_ms = std::chrono::duration_cast<std::chrono::milliseconds>(connect_timeout).count();
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(std::clamp<int64_t>(connect_ms, 1, std::numeric_limits<int>::max())));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -41,16 +51,37 @@ bool may_try_again(const Error& error) {
   return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded;
 }
 
-/// gRPC's status as ours. `who` is `metadata server at HOST:PORT`, `hint` the next step when nobody is there.
-Error error_of(const grpc::Status& status, std::string_view who, std::string_view hint) {
+/// Whom a call asks, in the words of its errors.
+struct Callee {
+  std::string who;     ///< `metadata server at HOST:PORT`
+  std::string absent;  ///< the next step when nobody listens there
+  std::string other;   ///< the next step when something else does
+};
+
+/// gRPC's status as ours.
+Error error_of(const grpc::Status& status, const Callee& callee) {
   const auto code = static_cast<Code>(status.error_code());
   const std::string& message = status.error_message();
   if (code == Code::kUnavailable && message.find("Connection refused") != std::string::npos) {
-    return fail(code, Scope::kEndpoint, "{}: connection refused; {}", who, hint);
+    return fail(code, Scope::kEndpoint, "{}: connection refused; {}", callee.who, callee.absent);
   }
-  if (code == Code::kUnavailable) return fail(code, Scope::kEndpoint, "{}: unavailable: {}; {}", who, message, hint);
-  if (code == Code::kDeadlineExceeded) return fail(code, Scope::kEndpoint, "{}: no answer in time", who);
-  return fail(code, "{}: {}", who, message);
+  if (code == Code::kUnavailable) {
+    return fail(code, Scope::kEndpoint, "{}: unavailable: {}; check its address and its log", callee.who, message);
+  }
+  if (code == Code::kDeadlineExceeded) {
+    return fail(code, Scope::kEndpoint, "{}: no answer in time; it may be stopped or overloaded: see its log",
+                callee.who);
+  }
+  if (code == Code::kUnimplemented) {
+    return fail(code, Scope::kEndpoint, "{}: something else answers there; {}", callee.who, callee.other);
+  }
+  return fail(code, "{}: {}", callee.who, message.empty() ? code_name(code) : std::string_view(message));
+}
+
+/// protobuf prints a line of its own on stderr about such text, and sends it.
+Result<void> check_utf8(std::string_view text, std::string_view what) {
+  if (is_utf8(text)) return {};
+  return fail(Code::kInvalidArgument, "{} '{}': not UTF-8", what, escape_control(text));
 }
 
 class MetadataClient final : public Metadata {
@@ -59,12 +90,16 @@ class MetadataClient final : public Metadata {
       : options_(std::move(options)),
         clock_(clock),
         log_(log, "client"),
-        stub_(wire::P2pService::NewStub(open_channel(options_.server))),
+        stub_(wire::P2pService::NewStub(open_channel(options_.server, options_.rpc_timeout))),
         who_(fmt::format("metadata server at {}", options_.server)),
-        hint_(fmt::format("start one with `towlined --listen {}`", options_.server)) {}
+        callee_{who_, fmt::format("start one with `towlined --listen {}`", options_.server),
+                "it is no metadata server (a worker's own endpoint?): give the address that towlined printed"} {}
 
   Result<PublishedSource> publish(const SourceIdentity& identity, const WorkerRecord& worker,
                                   const std::string& worker_id, Deadline deadline) override {
+    TOWLINE_TRY(check_utf8(identity.model_name, "model"));
+    TOWLINE_TRY(check_utf8(worker_id, "worker id"));
+    TOWLINE_TRY(check_not_taken(identity, worker, worker_id, deadline));
     wire::PublishMetadataRequest request;
     internal::write_identity(identity, *request.mutable_identity());
     TOWLINE_TRY(internal::write_worker(worker, *request.mutable_worker()));
@@ -72,10 +107,16 @@ class MetadataClient final : public Metadata {
     TOWLINE_TRY(check_size(request, worker));
     const auto reply = TOWLINE_TRY(publish_with_tries(request, deadline));
     if (!reply.success()) return fail(Code::kInvalidArgument, "{}: refused: {}", who_, reply.message());
+    if (!worker.agent_name.empty()) {
+      std::lock_guard lock(mutex_);
+      agents_[{reply.mx_source_id(), reply.worker_id()}] = worker.agent_name;
+    }
     return PublishedSource{reply.mx_source_id(), reply.worker_id()};
   }
 
   Result<std::vector<SourceRef>> list(const SourceFilter& filter, Deadline deadline) override {
+    if (filter.model_name) TOWLINE_TRY(check_utf8(*filter.model_name, "model"));
+    if (filter.identity) TOWLINE_TRY(check_utf8(filter.identity->model_name, "model"));
     wire::ListSourcesRequest request;
     internal::write_filter(filter, request);
     const auto reply =
@@ -86,6 +127,8 @@ class MetadataClient final : public Metadata {
   }
 
   Result<WorkerEntry> get(const std::string& source_id, const std::string& worker_id, Deadline deadline) override {
+    TOWLINE_TRY(check_utf8(source_id, "source id"));
+    TOWLINE_TRY(check_utf8(worker_id, "worker id"));
     wire::GetMetadataRequest request;
     request.set_mx_source_id(source_id);
     request.set_worker_id(worker_id);
@@ -102,13 +145,15 @@ class MetadataClient final : public Metadata {
 
   Result<void> update_status(const std::string& source_id, const std::string& worker_id, Rank rank, SourceStatus status,
                              Deadline deadline) override {
+    TOWLINE_TRY(check_utf8(source_id, "source id"));
+    TOWLINE_TRY(check_utf8(worker_id, "worker id"));
     wire::UpdateStatusRequest request;
     request.set_mx_source_id(source_id);
     request.set_worker_id(worker_id);
     request.set_worker_rank(rank.value());
     request.set_status(static_cast<wire::SourceStatus>(status));
-    const auto reply =
-        TOWLINE_TRY(call<wire::UpdateStatusResponse>(&wire::P2pService::Stub::UpdateStatus, request, deadline));
+    const auto reply = TOWLINE_TRY(call<wire::UpdateStatusResponse>(&wire::P2pService::Stub::UpdateStatus, request,
+                                                                    deadline, agent_of(source_id, worker_id)));
     if (!reply.success()) return fail(Code::kNotFound, "{}: {}", who_, reply.message());
     return {};
   }
@@ -123,17 +168,57 @@ class MetadataClient final : public Metadata {
                 worker.manifest.size(), request.ByteSizeLong(), internal::kMessageBytesMax);
   }
 
+  /// The agent that this client has published the record for; empty: none.
+  std::string agent_of(const std::string& source_id, const std::string& worker_id) {
+    std::lock_guard lock(mutex_);
+    const auto found = agents_.find({source_id, worker_id});
+    return found == agents_.end() ? std::string() : found->second;
+  }
+
+  /// Refuses to take over a record that another process keeps alive: its readers would be sent to our memory with its
+  /// keys. One whose process is gone is taken over; what cannot be found out is left to the publication itself, and to
+  /// the heartbeats (server.cc).
+  Result<void> check_not_taken(const SourceIdentity& identity, const WorkerRecord& worker, const std::string& worker_id,
+                               Deadline deadline) {
+    if (worker.agent_name.empty() || worker_id.empty() || identity.model_name.empty()) return {};
+    const auto found = get(source_id(identity), worker_id, deadline);
+    if (!found || found->worker.status != SourceStatus::kReady) return {};
+    const WorkerRecord& there = found->worker;
+    if (there.agent_name.empty() || there.agent_name == worker.agent_name) return {};
+    if (!TOWLINE_TRY(is_alive(*found, deadline))) return {};
+    return fail(Code::kAlreadyExists,
+                "worker id '{}': another process ('{}') serves model '{}' under it; choose another, or stop that one "
+                "first",
+                worker_id, there.agent_name, identity.model_name);
+  }
+
+  /// By its own endpoint; where that does not answer, by its heartbeats.
+  Result<bool> is_alive(const WorkerEntry& entry, Deadline deadline) {
+    const std::string& endpoint = entry.worker.worker_grpc_endpoint;
+    if (!endpoint.empty()) {
+      const Deadline soon = std::min(deadline, deadline_after(clock_, kLifeSignTimeout));
+      const auto answer = fetch_manifest(endpoint, {entry.source_id, entry.worker_id}, clock_, soon);
+      if (answer) return true;
+      if (answer.error().code != Code::kDeadlineExceeded) return false;  // refused, or another lives there now
+    }
+    SourceFilter live{.identity = entry.identity, .status = SourceStatus::kReady};
+    const auto refs = TOWLINE_TRY(list(live, deadline));
+    return std::any_of(refs.begin(), refs.end(), [&](const auto& ref) { return ref.worker_id == entry.worker_id; });
+  }
+
   template <typename Response, typename Request>
-  Result<Response> call(Method<Request, Response> method, const Request& request, Deadline deadline) {
+  Result<Response> call(Method<Request, Response> method, const Request& request, Deadline deadline,
+                        const std::string& agent = {}) {
     if (deadline != kNoDeadline && clock_.now() >= deadline) {
       return fail(Code::kDeadlineExceeded, "{}: the deadline has passed", who_);
     }
     grpc::ClientContext context;
     context.set_deadline(call_deadline(clock_, deadline, options_.rpc_timeout));
     if (!options_.bearer_token.empty()) context.AddMetadata("authorization", "Bearer " + options_.bearer_token);
+    if (!agent.empty()) context.AddMetadata(std::string(internal::kAgentHeader), agent);
     Response response;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return error_of(status, who_, hint_);
+    if (!status.ok()) return error_of(status, callee_);
     return response;
   }
 
@@ -155,7 +240,9 @@ class MetadataClient final : public Metadata {
   Logger log_;
   std::unique_ptr<wire::P2pService::Stub> stub_;
   const std::string who_;
-  const std::string hint_;
+  const Callee callee_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, std::string> agents_;  // by source and worker id; guarded by mutex_
 };
 
 }  // namespace
@@ -172,7 +259,7 @@ Result<WorkerManifest> fetch_manifest(const std::string& endpoint, const Manifes
   if (deadline != kNoDeadline && clock.now() >= deadline) {
     return fail(Code::kDeadlineExceeded, "{}: the deadline has passed", who);
   }
-  const auto stub = wire::WorkerService::NewStub(open_channel(endpoint));
+  const auto stub = wire::WorkerService::NewStub(open_channel(endpoint, kManifestTimeout));
   grpc::ClientContext context;
   context.set_deadline(call_deadline(clock, deadline, kManifestTimeout));
   wire::GetTensorManifestRequest request;
@@ -180,7 +267,7 @@ Result<WorkerManifest> fetch_manifest(const std::string& endpoint, const Manifes
   if (query.worker_id) request.set_worker_id(*query.worker_id);
   wire::GetTensorManifestResponse response;
   const grpc::Status status = stub->GetTensorManifest(&context, request, &response);
-  if (!status.ok()) return error_of(status, who, "it is gone; list the sources again");
+  if (!status.ok()) return error_of(status, {who, "it is gone; list the sources again", "list the sources again"});
   auto manifest = TOWLINE_TRY(internal::read_manifest(response));
   TOWLINE_TRY(check_reply(query, manifest));
   return manifest;

@@ -4,7 +4,29 @@
 #include <stop_token>
 #include <utility>
 
+#include "towline/base/text.h"
+
 namespace towline::control {
+namespace {
+
+/// Whether asking again changes nothing.
+bool is_for_good(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument:
+    case Code::kAlreadyExists:
+    case Code::kPermissionDenied:
+    case Code::kResourceExhausted:  // larger than a message
+    case Code::kFailedPrecondition:
+    case Code::kOutOfRange:
+    case Code::kUnimplemented:
+    case Code::kUnauthenticated:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
 
 Publisher::Publisher(Metadata& metadata, Clock& clock, LogSink& log, SourceIdentity identity, std::string worker_id,
                      PublisherHooks hooks, PublisherOptions options)
@@ -52,20 +74,39 @@ Nanoseconds Publisher::pause() const {
 
 void Publisher::tick() {
   if (!source_) {
-    if (clock_.now() >= give_up_at_) return give_up();
+    if (clock_.now() >= give_up_at_) return give_up(too_late());
     if (hooks_.ready && !hooks_.ready()) return;
     const auto published = publish();
     note(published, "publish");
-    if (!published) return;
+    if (!published) {
+      const Code code = published.error().code;
+      const bool is_taken = code == Code::kAlreadyExists;
+      if (is_taken || (!was_published_ && is_for_good(code))) give_up(published.error());
+      return;
+    }
   }
   if (hooks_.healthy && !hooks_.healthy()) return say_unhealthy();
-  note(beat(), "heartbeat");
+  const auto sent = beat();
+  note(sent, "heartbeat");
+  if (!sent && sent.error().code == Code::kAlreadyExists) give_up(sent.error());
 }
 
-void Publisher::give_up() {
-  log_.error("worker {}: not published within {} s, given up", worker_id_,
-             std::chrono::duration_cast<std::chrono::seconds>(options_.publish_timeout).count());
+Error Publisher::too_late() const {
+  std::lock_guard lock(mutex_);
+  return fail(Code::kFailedPrecondition, "not published within {} s: {}",
+              std::chrono::duration_cast<std::chrono::seconds>(options_.publish_timeout).count(),
+              last_error_ ? last_error_->message : std::string("it was never ready"));
+}
+
+void Publisher::give_up(const Error& why) {
+  log_.error("worker {}: given up: {}", escape_control(worker_id_), escape_control(to_string(why)));
+  ready_sent_ = false;  // the record is not ours to withdraw
+  {
+    std::lock_guard lock(mutex_);
+    gave_up_because_ = why;
+  }
   set_phase(PublisherPhase::kGaveUp);
+  if (hooks_.gave_up) hooks_.gave_up(why);
   clean_up();
 }
 
@@ -80,6 +121,7 @@ Result<void> Publisher::publish() {
       TOWLINE_TRY(metadata_.publish(identity_, record, worker_id_, deadline_after(clock_, options_.publish_deadline)));
   rank_ = record.rank;
   source_ = published;
+  was_published_ = true;
   if (hooks_.published) hooks_.published(published);
   return {};
 }
@@ -149,9 +191,12 @@ Result<PublishedSource> Publisher::wait_published(Deadline deadline) {
       std::lock_guard lock(mutex_);
       if (phase_ == PublisherPhase::kPublished) return *announced_;
       cause = last_error_;
+      if (phase_ == PublisherPhase::kGaveUp) {
+        return fail(gave_up_because_->code, gave_up_because_->scope, "worker '{}': {}", worker_id_,
+                    gave_up_because_->message);
+      }
       if (phase_ != PublisherPhase::kWaiting) {
-        return fail(Code::kFailedPrecondition, "worker '{}': its publisher has {}; {}", worker_id_,
-                    phase_ == PublisherPhase::kStopped ? "stopped" : "given up",
+        return fail(Code::kFailedPrecondition, "worker '{}': its publisher has stopped; {}", worker_id_,
                     cause ? cause->message : std::string("it was never ready"));
       }
     }

@@ -25,12 +25,15 @@ struct PublisherHooks {
   std::function<Result<WorkerRecord>()> record;  ///< required; asked again at each publication: keys may have changed
   std::function<void(const PublishedSource&)> published;  ///< after each publication, before READY is sent
   std::function<void()> cleanup;                          ///< once, at the end
+  std::function<void(const Error&)> gave_up = {};         ///< once, when it ends by itself; before cleanup
 };
 
 enum class PublisherPhase : uint8_t { kWaiting, kPublished, kGaveUp, kStopped };
 
 /// Publishes one worker when it is ready and then keeps it alive: READY at each interval, STALE once when it turns
-/// unhealthy or stops, and published again when the server has lost the record. Runs as one task of the clock.
+/// unhealthy or stops, and published again when the server has lost the record. Gives up at once when the first
+/// publication is refused for good (asking again would change nothing), and when another process has taken the record:
+/// two that keep one record alive would send readers to memory that is not there. Runs as one task of the clock.
 /// start() and stop() are its owner's, the rest is thread-safe. Source: transfer.md 7.5.
 class Publisher {
  public:
@@ -48,7 +51,7 @@ class Publisher {
 
   PublisherPhase phase() const;
   /// Waits until it is published and READY was said. Errors: kDeadlineExceeded - with the last failure as the cause;
-  /// kFailedPrecondition - it gave up or was stopped.
+  /// what it was refused with; kFailedPrecondition - it was never ready in time, or was stopped.
   Result<PublishedSource> wait_published(Deadline deadline);
 
  private:
@@ -60,7 +63,8 @@ class Publisher {
   void say_unhealthy();
   void note(const Result<void>& result, std::string_view doing);
   void set_phase(PublisherPhase phase);
-  void give_up();
+  void give_up(const Error& why);
+  Error too_late() const;
   void clean_up();
   Nanoseconds pause() const;
 
@@ -76,6 +80,7 @@ class Publisher {
   TimePoint give_up_at_;
   std::optional<PublishedSource> source_;
   Rank rank_;
+  bool was_published_ = false;
   bool ready_sent_ = false;
   bool stale_sent_ = false;
   bool finished_ = false;
@@ -86,6 +91,7 @@ class Publisher {
   PublisherPhase phase_ = PublisherPhase::kWaiting;  // guarded by mutex_
   std::optional<PublishedSource> announced_;         // guarded by mutex_
   std::optional<Error> last_error_;                  // guarded by mutex_
+  std::optional<Error> gave_up_because_;             // guarded by mutex_
   Signal changed_;
   Task task_;
 };

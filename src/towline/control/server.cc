@@ -116,7 +116,7 @@ class P2pFace final : public wire::P2pService::Service {
   grpc::Status UpdateStatus(grpc::ServerContext* context, const wire::UpdateStatusRequest* request,
                             wire::UpdateStatusResponse* response) override {
     Call call(meter_, *context, "UpdateStatus");
-    const auto updated = update(*request, deadline(*context));
+    const auto updated = update(*context, *request, deadline(*context));
     if (!updated) return call.refuse(log_, updated.error(), *response);
     response->set_success(true);
     return grpc::Status::OK;
@@ -131,7 +131,23 @@ class P2pFace final : public wire::P2pService::Service {
     return metadata_.publish(internal::read_identity(request.identity()), *worker, request.worker_id(), deadline);
   }
 
-  Result<void> update(const wire::UpdateStatusRequest& request, Deadline deadline) {
+  /// A caller that says which agent it is must still be the one whose record this is: else two processes would keep the
+  /// record of one of them alive, and that one may be gone. Clients of others do not say it, and are not asked.
+  Result<void> check_owner(const grpc::ServerContext& context, const wire::UpdateStatusRequest& request,
+                           Deadline deadline) {
+    const auto said = context.client_metadata().find(grpc::string_ref(internal::kAgentHeader.data()));
+    if (said == context.client_metadata().end()) return {};
+    const auto entry = metadata_.get(request.mx_source_id(), request.worker_id(), deadline);
+    if (!entry) return {};  // the update itself will say so
+    const std::string& owner = entry->worker.agent_name;
+    if (owner.empty() || owner == std::string_view(said->second.data(), said->second.size())) return {};
+    return fail(Code::kAlreadyExists,
+                "worker id '{}' of model '{}': another process ('{}') has taken it over; start again with another one",
+                request.worker_id(), entry->identity.model_name, owner);
+  }
+
+  Result<void> update(const grpc::ServerContext& context, const wire::UpdateStatusRequest& request, Deadline deadline) {
+    TOWLINE_TRY(check_owner(context, request, deadline));
     const auto status = internal::read_status(request.status());
     if (!status) {
       return fail(Code::kInvalidArgument, "update status: no status {}", static_cast<int>(request.status()));

@@ -41,6 +41,7 @@ Result<std::unique_ptr<Serving>> Serving::start(Session& session, control::Metad
   control::PublisherHooks hooks;
   hooks.healthy = [self] { return self->session_.manager().healthy(); };
   hooks.record = [self]() -> Result<control::WorkerRecord> { return self->record(); };
+  hooks.gave_up = wanted.on_lost;
   hooks.published = [self](const control::PublishedSource& source) { self->answer_as(source); };
   self->publisher_ = std::make_unique<control::Publisher>(metadata, session.clock(), session.log(), wanted.identity,
                                                           wanted.worker_id, std::move(hooks), wanted.publisher);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +18,8 @@ struct ServingOptions {
   std::string worker_id;
   std::string accelerator;
   control::PublisherOptions publisher;
+  /// Once, on the publisher's task, when it cannot serve on: its record is another's now (kAlreadyExists).
+  std::function<void(const Error&)> on_lost = {};
   std::string worker_listen = "127.0.0.1:0";  ///< where GetTensorManifest is answered
 };
 

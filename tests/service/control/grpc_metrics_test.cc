@@ -25,6 +25,13 @@ namespace {
 
 namespace wire = model_express::p2p;
 
+/// Of no agent: the client does not ask whose record it is before it publishes.
+WorkerRecord anonymous() {
+  WorkerRecord worker = worker_of(0);
+  worker.agent_name.clear();
+  return worker;
+}
+
 class GrpcMetrics : public ::testing::Test {
  protected:
   Deadline soon() { return deadline_after(*clock_, std::chrono::seconds(20)); }
@@ -76,17 +83,17 @@ class GrpcMetrics : public ::testing::Test {
 };
 
 TEST_F(GrpcMetrics, CountEveryCallOnceByMethodAndOutcome) {
-  const auto source = client_->publish(identity_of("m"), worker_of(0), "a", soon()).value();
+  const auto source = client_->publish(identity_of("m"), anonymous(), "a", soon()).value();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->list({}, soon()));
   ASSERT_TRUE(client_->get(source.source_id, "a", soon()));
   ASSERT_FALSE(client_->get(source.source_id, "absent", soon()));
   ASSERT_TRUE(client_->update_status(source.source_id, "a", Rank(0), SourceStatus::kReady, soon()));
   ASSERT_FALSE(client_->update_status(source.source_id, "absent", Rank(0), SourceStatus::kReady, soon()));
-  ASSERT_FALSE(client_->publish(identity_of(""), worker_of(0), "a", soon()));
+  ASSERT_FALSE(client_->publish(identity_of(""), anonymous(), "a", soon()));
   break_store(Code::kUnavailable, 1);
   ASSERT_FALSE(client_->list({}, soon()));
   break_store(Code::kInternal, 1);
-  ASSERT_FALSE(client_->publish(identity_of("m"), worker_of(0), "a", soon()));
+  ASSERT_FALSE(client_->publish(identity_of("m"), anonymous(), "a", soon()));
   const testing::Series expected = {
       {R"(mx_grpc_requests_total{method="GetMetadata",outcome="not_found",scheme="s"})", 1},
       {R"(mx_grpc_requests_total{method="GetMetadata",outcome="ok",scheme="s"})", 1},
@@ -107,7 +114,7 @@ TEST_F(GrpcMetrics, CountEveryCallOnceByMethodAndOutcome) {
 }
 
 TEST_F(GrpcMetrics, CountWhatTheStoreWasAskedFor) {
-  ASSERT_TRUE(client_->publish(identity_of("m"), worker_of(0), "a", soon()));
+  ASSERT_TRUE(client_->publish(identity_of("m"), anonymous(), "a", soon()));
   ASSERT_TRUE(client_->list({}, soon()));
   break_store(Code::kUnavailable, 1);
   ASSERT_FALSE(client_->list({}, soon()));

@@ -11,8 +11,11 @@ TEST(GrpcTest, DoesNotRunUnderTheThreadSanitizer) { GTEST_SKIP() << "gRPC and pr
 
 #else
 
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <p2p.grpc.pb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "towline/control/client.h"
 #include "towline/control/manifest_codec.h"
@@ -274,6 +277,136 @@ TEST_F(GrpcTest, AServerThatDoesNotAnswerInTimeIsADeadline) {
   const auto listed = client_->list({}, clock_->now() + std::chrono::milliseconds(100));
   EXPECT_EQ(listed.error().code, Code::kDeadlineExceeded);
   EXPECT_NE(listed.error().message.find(server_->address()), std::string::npos) << listed.error().message;
+}
+
+/// Takes connections and never answers, as a process that is stopped does.
+class SilentListener {
+ public:
+  SilentListener() : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    EXPECT_EQ(::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    EXPECT_EQ(::listen(descriptor_, 16), 0);
+    EXPECT_EQ(::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentListener() { ::close(descriptor_); }
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+ private:
+  int descriptor_;
+  uint16_t port_ = 0;
+};
+
+TEST_F(GrpcTest, AServerThatIsThereAndSilentIsWaitedForUntilTheDeadline) {
+  const SilentListener silent;
+  const TimePoint before = clock_->now();
+  const auto listed = connect(silent.address())->list({}, before + std::chrono::milliseconds(900));
+  EXPECT_GE(clock_->now() - before, std::chrono::milliseconds(850));
+  EXPECT_EQ(listed.error().code, Code::kDeadlineExceeded);
+  EXPECT_EQ(listed.error().message,
+            fmt::format("metadata server at {}: no answer in time; it may be stopped or overloaded: see its log",
+                        silent.address()));
+}
+
+TEST_F(GrpcTest, TextThatIsNotUtf8IsRefusedBeforeItIsSent) {
+  const std::string bad = "m\xff";
+  const auto calls = store_.calls(StoreCall::kAny);
+  SourceFilter filter;
+  filter.model_name = bad;
+  EXPECT_EQ(client_->list(filter, soon()).error().message, "model 'm\\xff': not UTF-8");
+  EXPECT_EQ(client_->publish(identity_of(bad), worker_of(0), "a", soon()).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(client_->publish(identity_of("m"), worker_of(0), bad, soon()).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(client_->get("s", bad, soon()).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(client_->update_status("s", bad, Rank(0), SourceStatus::kReady, soon()).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(store_.calls(StoreCall::kAny), calls);
+}
+
+TEST_F(GrpcTest, AWorkersEndpointIsNotTakenForAMetadataServer) {
+  const auto worker = WorkerServer::start({}, null_log()).value();
+  const auto listed = connect(worker->address())->list({}, soon());
+  EXPECT_EQ(listed.error().code, Code::kUnimplemented);
+  EXPECT_EQ(listed.error().message,
+            fmt::format("metadata server at {}: something else answers there; it is no metadata server (a worker's own "
+                        "endpoint?): give the address that towlined printed",
+                        worker->address()));
+}
+
+/// Two processes, as the server sees them.
+class OwnershipTest : public GrpcTest {
+ protected:
+  static WorkerRecord record(const std::string& agent, const std::string& endpoint = {}) {
+    WorkerRecord worker = worker_of(0);
+    worker.agent_name = agent;
+    worker.worker_grpc_endpoint = endpoint;
+    return worker;
+  }
+  Result<void> beat(Metadata& client) {
+    return client.update_status(source_id(identity_of("m")), "a", Rank(0), SourceStatus::kReady, soon());
+  }
+  std::string owner() { return client_->get(source_id(identity_of("m")), "a", soon()).value().worker.agent_name; }
+
+  std::unique_ptr<Metadata> other_ = connect(server_->address());
+};
+
+TEST_F(OwnershipTest, ALiveWorkersIdIsNotGivenToAnotherProcess) {
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one"), "a", soon()));
+  ASSERT_TRUE(beat(*client_));
+  const auto refused = other_->publish(identity_of("m"), record("two"), "a", soon());
+  EXPECT_EQ(refused.error().code, Code::kAlreadyExists);
+  EXPECT_EQ(refused.error().message,
+            "worker id 'a': another process ('one') serves model 'm' under it; choose another, or stop that one first");
+  EXPECT_EQ(owner(), "one");
+  EXPECT_TRUE(client_->publish(identity_of("m"), record("one"), "a", soon())) << "its own, again";
+  EXPECT_TRUE(other_->publish(identity_of("m"), record("two"), "b", soon()));
+}
+
+TEST_F(OwnershipTest, AnIdWhoseHeartbeatIsOverdueIsFree) {
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one"), "a", soon()));
+  ASSERT_TRUE(beat(*client_));
+  wall_ms_ += 91'000;
+  EXPECT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));
+}
+
+TEST_F(OwnershipTest, AnIdThatWasWithdrawnIsFree) {
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one"), "a", soon()));
+  ASSERT_TRUE(client_->update_status(source_id(identity_of("m")), "a", Rank(0), SourceStatus::kStale, soon()));
+  EXPECT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));
+}
+
+TEST_F(OwnershipTest, AProcessThatIsGoneIsReplacedWithoutWaitingForItsHeartbeat) {
+  auto worker = WorkerServer::start({}, null_log()).value();
+  WorkerManifest manifest;
+  manifest.source_id = source_id(identity_of("m"));
+  manifest.worker_id = "a";
+  ASSERT_TRUE(worker->serve(manifest));
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one", worker->address()), "a", soon()));
+  ASSERT_TRUE(beat(*client_));
+  EXPECT_EQ(other_->publish(identity_of("m"), record("two"), "a", soon()).error().code, Code::kAlreadyExists);
+  worker.reset();
+  EXPECT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));
+}
+
+TEST_F(OwnershipTest, AProcessThatDoesNotAnswerIsAliveWhileItsHeartbeatIsFresh) {
+  const SilentListener silent;
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one", silent.address()), "a", soon()));
+  ASSERT_TRUE(beat(*client_));
+  EXPECT_EQ(other_->publish(identity_of("m"), record("two"), "a", soon()).error().code, Code::kAlreadyExists);
+}
+
+TEST_F(OwnershipTest, AHeartbeatForARecordThatAnotherHasTakenIsRefused) {
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one"), "a", soon()));
+  ASSERT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));  // neither was READY: a race
+  const auto beaten = beat(*client_);
+  EXPECT_EQ(beaten.error().code, Code::kAlreadyExists);
+  EXPECT_NE(beaten.error().message.find("worker id 'a' of model 'm': another process ('two') has taken it over"),
+            std::string::npos)
+      << beaten.error().message;
+  EXPECT_TRUE(beat(*other_));
+  EXPECT_EQ(owner(), "two");
 }
 
 TEST_F(GrpcTest, TheClientFindsAServerThatCameBack) {

@@ -15,6 +15,7 @@ class Recorder final : public Metadata {
   Result<PublishedSource> publish(const SourceIdentity& identity, const WorkerRecord& worker,
                                   const std::string& worker_id, Deadline deadline) override {
     ++publishes;
+    if (refusal) return *refusal;
     if (down) return fail(Code::kUnavailable, "down");
     return service_.publish(identity, worker, worker_id, deadline);
   }
@@ -27,6 +28,7 @@ class Recorder final : public Metadata {
   Result<void> update_status(const std::string& source_id, const std::string& worker_id, Rank rank, SourceStatus status,
                              Deadline deadline) override {
     ++tries[status];
+    if (beat_refusal) return *beat_refusal;
     if (down) return fail(Code::kUnavailable, "down");
     auto updated = service_.update_status(source_id, worker_id, rank, status, deadline);
     if (updated) ++said[status];
@@ -34,6 +36,8 @@ class Recorder final : public Metadata {
   }
 
   bool down = false;
+  std::optional<Error> refusal;       // of each publication
+  std::optional<Error> beat_refusal;  // of each status
   int publishes = 0;
   std::map<SourceStatus, int> tries, said;
 
@@ -54,7 +58,9 @@ struct PublisherBench : ControlBench {
       [this]() -> Result<WorkerRecord> { return ++records, worker_of(0); },
       [this](const PublishedSource&) { ++published; },
       [this] { ++cleanups; },
+      [this](const Error& why) { gave_up.push_back(why.code); },
   };
+  std::vector<Code> gave_up;
   Publisher publisher{server, clock, null_log(), identity_of("m"), "a", hooks};
 
   void at(int seconds, std::function<void()> action) { clock.plan(std::chrono::seconds(seconds), std::move(action)); }
@@ -145,6 +151,56 @@ TEST(Publisher, GivesUpAfterThePublishTimeout) {
   bench.publisher.stop();
   EXPECT_EQ(bench.cleanups, 1);
   EXPECT_EQ(bench.publisher.phase(), PublisherPhase::kGaveUp);
+}
+
+TEST(Publisher, GivesUpAtOnceWhenItsFirstPublicationIsRefusedForGood) {
+  for (const Code code : {Code::kInvalidArgument, Code::kFailedPrecondition, Code::kPermissionDenied,
+                          Code::kUnimplemented, Code::kResourceExhausted, Code::kAlreadyExists}) {
+    SCOPED_TRACE(code_name(code));
+    PublisherBench bench;
+    bench.server.refusal = fail(code, "no");
+    bench.publisher.start();  // ends by itself
+    EXPECT_EQ(bench.server.publishes, 1);
+    EXPECT_EQ(bench.publisher.phase(), PublisherPhase::kGaveUp);
+    const auto waited = bench.publisher.wait_published(kNoDeadline);
+    EXPECT_EQ(waited.error().code, code);
+    EXPECT_EQ(waited.error().message, "worker 'a': no");
+    EXPECT_EQ(bench.gave_up, std::vector{code});
+    EXPECT_EQ(bench.cleanups, 1);
+  }
+}
+
+TEST(Publisher, AsksAgainAfterRefusalsThatPass) {
+  for (const Code code : {Code::kUnavailable, Code::kDeadlineExceeded, Code::kAborted, Code::kInternal}) {
+    SCOPED_TRACE(code_name(code));
+    PublisherBench bench;
+    bench.server.refusal = fail(code, "not now");
+    bench.at(12, [&] { bench.server.refusal.reset(); });
+    bench.run(16);
+    EXPECT_EQ(bench.publisher.phase(), PublisherPhase::kPublished);
+  }
+}
+
+TEST(Publisher, OnceAReplicaServesARefusalOfItsLostRecordIsAskedAgain) {
+  PublisherBench bench;
+  bench.at(40, [&] { bench.lose_everything(), bench.server.refusal = fail(Code::kInvalidArgument, "disk full"); });
+  bench.at(100, [&] { bench.server.refusal.reset(); });
+  bench.run(130);
+  EXPECT_EQ(bench.publisher.phase(), PublisherPhase::kPublished);
+  EXPECT_EQ(bench.ControlBench::ready(), std::vector<std::string>{"a"});
+}
+
+TEST(Publisher, EndsWhenAnotherHasTakenItsRecordAndLeavesThatAlone) {
+  PublisherBench bench;
+  bench.at(40, [&] { bench.server.beat_refusal = fail(Code::kAlreadyExists, "taken"); });
+  bench.publisher.start();  // ends by itself
+  EXPECT_EQ(bench.publisher.phase(), PublisherPhase::kGaveUp);
+  EXPECT_EQ(bench.gave_up, std::vector{Code::kAlreadyExists});
+  EXPECT_EQ(bench.publisher.wait_published(kNoDeadline).error().code, Code::kAlreadyExists);
+  bench.server.beat_refusal.reset();
+  bench.publisher.stop();
+  EXPECT_EQ(bench.server.tries[SourceStatus::kStale], 0);
+  EXPECT_EQ(bench.cleanups, 1);
 }
 
 TEST(Publisher, SaysStaleOnceWhileUnhealthyAndReadyAgainAfterwards) {

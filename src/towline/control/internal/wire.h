@@ -18,6 +18,9 @@ namespace wire = model_express::p2p;
 
 inline constexpr int kMessageBytesMax = 100 << 20;  ///< transfer.md 7.4
 inline constexpr std::string_view kForeignTransport = "nixl";
+/// Of UpdateStatus, from our clients: the agent whose record they mean. Binary: any bytes (grpc ends such names in
+/// -bin).
+inline constexpr std::string_view kAgentHeader = "towline-agent-bin";
 
 void write_identity(const SourceIdentity& identity, wire::SourceIdentity& out);
 SourceIdentity read_identity(const wire::SourceIdentity& message);
