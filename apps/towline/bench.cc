@@ -1,3 +1,7 @@
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
 #include "app.h"
 #include "bench_load.h"
 #include "bench_memcpy.h"
@@ -14,8 +18,14 @@ constexpr FlagSpec kFlags[] = {
     {.name = "bytes",
      .placeholder = "SIZE",
      .help = "how much each round moves (default: 1GiB)",
-     .kind = OptionKind::kBytes},
-    {.name = "repeat", .placeholder = "N", .help = "interleaved rounds (default: 7)", .kind = OptionKind::kCount},
+     .kind = OptionKind::kBytes,
+     .least = "1MiB"},
+    {.name = "repeat",
+     .placeholder = "N",
+     .help = "interleaved rounds (default: 7)",
+     .kind = OptionKind::kCount,
+     .least = "1",
+     .most = "1000"},
     {"folder", "PATH", "for load: on the disk to measure (default: /var/tmp)"},
     {"markdown", "", "print the table as docs/benchmarks.md holds it"},
 };
@@ -26,13 +36,36 @@ struct BenchFlags {
   size_t rounds = 7;
 };
 
-Result<BenchFlags> bench_flags(const Arguments& arguments) {
-  BenchFlags flags{.bytes = arguments.bytes("bytes", GiB(1)), .rounds = arguments.count("repeat", 7)};
-  if (flags.bytes < MiB(1)) return fail(Code::kInvalidArgument, "--bytes: a bench moves 1MiB or more");
-  if (flags.rounds == 0 || flags.rounds > 1000)
-    return fail(Code::kInvalidArgument, "--repeat {} is not from 1 to 1000", flags.rounds);
-  return flags;
+BenchFlags bench_flags(const Arguments& arguments) {
+  return {.bytes = arguments.bytes("bytes", GiB(1)), .rounds = arguments.count("repeat", 7)};
 }
+
+/// A folder of this run's own for the files of `bench load`, gone with it.
+class Workplace {
+ public:
+  static Result<Workplace> make(App& app, const std::string& parent) {
+    std::string path = parent + "/towline-bench-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr)
+      return fail(errno_code(errno), "folder '{}': {}; name another with --folder", parent, errno_text(errno));
+    return Workplace(app, std::move(path));
+  }
+  Workplace(Workplace&& other) noexcept : path_(std::exchange(other.path_, {})), guard_(std::move(other.guard_)) {}
+  Workplace& operator=(Workplace&&) = delete;
+  ~Workplace() {
+    if (!path_.empty()) remove(path_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  Workplace(App& app, std::string path)
+      : path_(std::move(path)), guard_(app.stop().guard([path = path_] { remove(path); })) {}
+  static void remove(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path_;
+  Stop::Guard guard_;
+};
 
 Document document_of(const benchmarks::BenchRow& row) {
   Document document;
@@ -75,13 +108,12 @@ Result<benchmarks::BenchTable> run_named(App& app, const std::string& what, cons
         {.bytes = flags.bytes, .rounds = flags.rounds, .transport = app.options().text("transport")}, app.log());
   if (what == "registration")
     return benchmarks::run_registration_bench({.rounds = flags.rounds, .transport = app.options().text("transport")});
-  return benchmarks::run_load_bench(
-      {.folder = arguments.find("folder").value_or("/var/tmp"), .bytes = flags.bytes, .rounds = flags.rounds},
-      app.log());
+  const Workplace files = TOWLINE_TRY(Workplace::make(app, arguments.find("folder").value_or("/var/tmp")));
+  return benchmarks::run_load_bench({.folder = files.path(), .bytes = flags.bytes, .rounds = flags.rounds}, app.log());
 }
 
 Result<void> run_bench(App& app, const Arguments& arguments) {
-  const BenchFlags flags = TOWLINE_TRY(bench_flags(arguments));
+  const BenchFlags flags = bench_flags(arguments);
   const std::string what = arguments.get("what");
   const benchmarks::BenchTable bench = TOWLINE_TRY(run_named(app, what, flags, arguments));
   std::vector<Document> rows;
@@ -90,13 +122,13 @@ Result<void> run_bench(App& app, const Arguments& arguments) {
     rows.push_back(document_of(row));
     wrong = wrong || row.verified == false;
   }
-  app.print(Document("towline.bench/1")
-                .set("bench", what)
-                .set("bytes", flags.bytes)
-                .set("repeat", uint64_t{flags.rounds})
-                .set("conditions", bench.conditions)
-                .set("rows", rows),
-            arguments.has("markdown") ? benchmarks::to_markdown(bench) : text_of(bench));
+  TOWLINE_TRY(app.print(Document("towline.bench/1")
+                            .set("bench", what)
+                            .set("bytes", flags.bytes)
+                            .set("repeat", uint64_t{flags.rounds})
+                            .set("conditions", bench.conditions)
+                            .set("rows", rows),
+                        arguments.has("markdown") ? benchmarks::to_markdown(bench) : text_of(bench)));
   if (wrong) return fail(Code::kDataLoss, "bench {}: bytes that arrived were not those sent", what);
   return {};
 }

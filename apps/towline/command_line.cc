@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <deque>
 #include <sstream>
 
@@ -35,11 +36,14 @@ class Parser {
   }
 
   Result<Command> parse(int argc, const char* const* argv) {
+    const std::vector<std::string> typed(argv + std::min(argc, 1), argv + argc);
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-      return ended(error, {argv + 1, argv + argc});
+      TOWLINE_TRY(check_switches(typed));
+      return ended(error, typed);
     }
+    TOWLINE_TRY(check_switches(typed));
     for (const auto& [subcommand, verb] : verbs_)
       if (subcommand->parsed()) TOWLINE_TRY(gather(*subcommand, *verb));
     return std::move(command_);
@@ -52,9 +56,44 @@ class Parser {
       command_.text = out.str();
       return std::move(command_);
     }
-    const std::optional<std::string> unknown = unknown_flag(typed);
-    return fail(Code::kInvalidArgument, "{}; see `towline{} --help`",
-                unknown ? fmt::format("unknown flag {}", *unknown) : error.what(), used_verb());
+    const std::optional<std::string> unknown = unknown_word(typed);
+    return fail(Code::kInvalidArgument, "{}; see `towline{} --help`", unknown ? *unknown : error.what(), used_verb());
+  }
+
+  /// Before the verb there are few words: the first that is none of them. CLI11 only misses its subcommand.
+  std::optional<std::string> unknown_word(const std::vector<std::string>& typed) const {
+    if (!used_verb().empty()) {
+      const std::optional<std::string> flag = unknown_flag(typed);
+      return flag ? std::optional("unknown flag " + *flag) : std::nullopt;
+    }
+    std::vector<std::string_view> verbs;
+    for (const auto& [subcommand, verb] : verbs_) verbs.push_back(verb->name);
+    for (const std::string& word : typed) {
+      if (word.starts_with("-")) continue;
+      const auto near = nearest(word, verbs);
+      return fmt::format("unknown verb '{}'{}", word, near ? fmt::format("; did you mean '{}'?", *near) : "");
+    }
+    return typed.empty() ? std::nullopt : std::optional("a verb is required before " + typed.front());
+  }
+
+  /// A switch is there or not. CLI11 takes `--json=5` for five times.
+  Result<void> check_switches(const std::vector<std::string>& typed) const {
+    for (const std::string& word : typed) {
+      if (word == "--") break;
+      const size_t equals = word.find('=');
+      if (!word.starts_with("--") || equals == std::string::npos) continue;
+      const std::string flag = word.substr(0, equals);
+      if (is_switch(app_, flag) || std::any_of(verbs_.begin(), verbs_.end(), [&](const auto& entry) {
+            return entry.first->parsed() && is_switch(*entry.first, flag);
+          }))
+        return fail(Code::kInvalidArgument, "{} takes no value; see `towline{} --help`", flag, used_verb());
+    }
+    return {};
+  }
+
+  static bool is_switch(const CLI::App& app, const std::string& flag) {
+    const CLI::Option* option = app.get_option_no_throw(flag);
+    return option != nullptr && option->get_items_expected_max() == 0;
   }
 
   /// The first flag that the verb does not have. CLI11 would complain of its value first, as a positional too many.
@@ -129,7 +168,9 @@ class Parser {
     for (const FlagSpec& flag : verb.flags) {
       const std::string name = "--" + std::string(flag.name);
       if (flag.placeholder.empty() && subcommand.count(name) > 0) command_.arguments.add(std::string(flag.name), "");
-      if (!flag.placeholder.empty()) TOWLINE_TRY(take(subcommand, name, {.name = flag.name, .kind = flag.kind}));
+      if (!flag.placeholder.empty())
+        TOWLINE_TRY(
+            take(subcommand, name, {.name = flag.name, .kind = flag.kind, .least = flag.least, .most = flag.most}));
     }
     for (const std::string_view name : verb.settings) take_setting(subcommand, name);
     for (const std::string_view name : {"config", "log_level", "log_format"}) take_setting(subcommand, name);
@@ -158,6 +199,10 @@ class Parser {
 };
 
 }  // namespace
+
+bool wants_json(int argc, const char* const* argv) {
+  return std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
+}
 
 Result<Command> parse_command_line(std::span<const VerbSpec* const> verbs, int argc, const char* const* argv) {
   return Parser(verbs).parse(argc, argv);

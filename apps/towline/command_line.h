@@ -23,6 +23,9 @@ struct Command {
   std::optional<std::string> text;
 };
 
+/// Whether `--json` is among the words, whatever else is wrong with them.
+bool wants_json(int argc, const char* const* argv);
+
 /// Errors: kInvalidArgument - misuse, with the usage hint in the message.
 Result<Command> parse_command_line(std::span<const VerbSpec* const> verbs, int argc, const char* const* argv);
 

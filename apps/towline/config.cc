@@ -20,8 +20,7 @@ Result<void> run_config(App& app, const Arguments&) {
     row.set("where", value.where.empty() ? std::nullopt : std::optional(value.where)).set("help", spec.help);
     rows.push_back(std::move(row));
   }
-  app.print(Document("towline.config/1").set("settings", rows), table.text());
-  return {};
+  return app.print(Document("towline.config/1").set("settings", rows), table.text());
 }
 
 std::vector<std::string_view> all_settings() {

@@ -66,8 +66,7 @@ Result<void> print_back_ends(App& app) {
         {std::string(entry.name), probed.has_value() ? std::nullopt : std::optional(probed.error().message)});
   }
   add_rows(document, "stores", "store", stores, table);
-  app.print(document, fmt::format("towline {}\n\n{}", TOWLINE_VERSION, table.text()));
-  return {};
+  return app.print(document, fmt::format("towline {}\n\n{}", TOWLINE_VERSION, table.text()));
 }
 
 Document document_of(const loader::LoadedTensor& tensor) {
@@ -89,12 +88,11 @@ Result<void> print_checkpoint(App& app, const std::string& path) {
         {tensor.desc.name, tensor.desc.dtype, tensor::to_string(*tensor.desc.shape), to_string(tensor.desc.bytes)});
     rows.push_back(document_of(tensor));
   }
-  app.print(Document("towline.info.checkpoint/1")
-                .set("tensor_count", uint64_t{rows.size()})
-                .set("bytes", views.bytes())
-                .set("tensors", rows),
-            fmt::format("{}{} tensors, {}\n", table.text(), rows.size(), to_string(views.bytes())));
-  return {};
+  return app.print(Document("towline.info.checkpoint/1")
+                       .set("tensor_count", uint64_t{rows.size()})
+                       .set("bytes", views.bytes())
+                       .set("tensors", rows),
+                   fmt::format("{}{} tensors, {}\n", table.text(), rows.size(), to_string(views.bytes())));
 }
 
 Result<void> run_info(App& app, const Arguments& arguments) {

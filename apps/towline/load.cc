@@ -23,9 +23,8 @@ Result<void> run_load(App& app, const Arguments& arguments) {
   const Nanoseconds elapsed = app.clock().now() - start;
   const ReplicaFlags flags{.model = model_name_of(checkpoint)};
   const LoadSummary summary = summary_of(loaded.report);
-  app.print(replica_document("towline.load/1", app, flags, summary, nullptr, elapsed),
-            replica_text(flags, summary, nullptr, elapsed) + loaded.report.reason + "\n");
-  return {};
+  return app.print(replica_document("towline.load/1", app, flags, summary, nullptr, elapsed),
+                   replica_text(flags, summary, nullptr, elapsed) + loaded.report.reason + "\n");
 }
 
 }  // namespace

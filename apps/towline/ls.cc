@@ -7,7 +7,7 @@ namespace towline::cli {
 namespace {
 
 constexpr PositionalSpec kPositionals[] = {{"model", "only this model", false}};
-constexpr std::string_view kSettings[] = {"server", "deadline"};
+constexpr std::string_view kSettings[] = {"server", "rpc_deadline", "deadline"};
 
 using Statuses = std::map<std::pair<std::string, std::string>, control::SourceStatus>;
 
@@ -41,8 +41,7 @@ Result<void> run_ls(App& app, const Arguments& arguments) {
     row.set("updated_at_ms", source.updated_at_ms);
     rows.push_back(std::move(row));
   }
-  app.print(Document("towline.ls/1").set("sources", rows), table.empty() ? "no sources\n" : table.text());
-  return {};
+  return app.print(Document("towline.ls/1").set("sources", rows), table.empty() ? "no sources\n" : table.text());
 }
 
 }  // namespace

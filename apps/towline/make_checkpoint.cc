@@ -11,7 +11,12 @@ namespace {
 constexpr PositionalSpec kPositionals[] = {{"folder", "where to write it; made when it is not there"}};
 constexpr FlagSpec kFlags[] = {
     {.name = "size", .placeholder = "SIZE", .help = "about (default: 1GiB)", .kind = OptionKind::kBytes},
-    {.name = "shards", .placeholder = "N", .help = "files (default: 3)", .kind = OptionKind::kCount},
+    {.name = "shards",
+     .placeholder = "N",
+     .help = "files (default: 3)",
+     .kind = OptionKind::kCount,
+     .least = "1",
+     .most = "1000"},
     {.name = "seed",
      .placeholder = "N",
      .help = "of the contents: the same seed gives the same bytes (default: 1)",
@@ -27,13 +32,18 @@ Result<void> make_folder(const std::string& folder) {
   return fail(errno_code(error.value()), "folder '{}': {}", folder, errno_text(error.value()));
 }
 
+/// What a writer that was cut short leaves: its files under their temporary names.
+void remove_parts(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".part") std::filesystem::remove(entry.path(), ignored);
+}
+
 Result<void> run_make_checkpoint(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();
   const std::string folder = arguments.get("folder");
   loader::CheckpointWriterOptions options;
-  const uint64_t shards = arguments.count("shards", 3);
-  if (shards == 0 || shards > 1000) return fail(Code::kInvalidArgument, "--shards {} is not from 1 to 1000", shards);
-  options.shards = static_cast<uint32_t>(shards);
+  options.shards = static_cast<uint32_t>(arguments.count("shards", 3));
   options.seed = arguments.count("seed", 1);
   options.replace = arguments.has("force");
   options.deadline = app.deadline();
@@ -41,18 +51,18 @@ Result<void> run_make_checkpoint(App& app, const Arguments& arguments) {
   options.progress = [&bar](Bytes done, Bytes total) { bar.update(done, total); };
   const loader::CheckpointPlan plan = loader::llama_shape(arguments.bytes("size", GiB(1)));
   TOWLINE_TRY(make_folder(folder));
+  const Stop::Guard parts = app.stop().guard([folder] { remove_parts(folder); });
   const auto storage = TOWLINE_TRY(storage::open_storage("posix", {app.clock(), app.log()}));
   const loader::WrittenCheckpoint written = TOWLINE_TRY(write_checkpoint(app.clock(), *storage, folder, plan, options));
   const Nanoseconds elapsed = app.clock().now() - start;
-  app.print(Document("towline.make-checkpoint/1")
-                .set("path", folder)
-                .set("bytes", written.bytes)
-                .set("tensor_count", uint64_t{written.tensors})
-                .set("shards", options.shards)
-                .set("seconds", std::chrono::duration<double>(elapsed).count()),
-            fmt::format("{}: {} tensors, {} in {} files, written in {}\n", folder, written.tensors,
-                        to_string(written.bytes), options.shards, seconds(elapsed)));
-  return {};
+  return app.print(Document("towline.make-checkpoint/1")
+                       .set("path", folder)
+                       .set("bytes", written.bytes)
+                       .set("tensor_count", uint64_t{written.tensors})
+                       .set("shards", options.shards)
+                       .set("seconds", std::chrono::duration<double>(elapsed).count()),
+                   fmt::format("{}: {} tensors, {} in {} files, written in {}\n", folder, written.tensors,
+                               to_string(written.bytes), options.shards, seconds(elapsed)));
 }
 
 }  // namespace

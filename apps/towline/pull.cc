@@ -12,13 +12,17 @@ constexpr FlagSpec kFlags[] = {
     {"or-load", "CHECKPOINT", "when no replica can serve it, load this from disk"},
     {"serve", "", "become a source once all is in place, until Ctrl-C"},
     {"worker-id", "ID", "with --serve: unique per replica (default: random)"},
-    {.name = "rank", .placeholder = "N", .help = "rank of the shard (default: 0)", .kind = OptionKind::kCount},
+    {.name = "rank",
+     .placeholder = "N",
+     .help = "rank of the shard (default: 0)",
+     .kind = OptionKind::kCount,
+     .most = kRankMax},
     {"dry-run", "", "print what would be pulled from where, move nothing"},
     {"ready-file", "PATH", "written when all is in place"},
 };
-constexpr std::string_view kSettings[] = {"server",        "deadline",  "transport",          "verify",
-                                          "window",        "load_mode", "heartbeat_interval", "metrics_listen",
-                                          "metrics_scheme"};
+constexpr std::string_view kSettings[] = {"server",         "rpc_deadline",  "deadline",  "transport",
+                                          "verify",         "window",        "load_mode", "heartbeat_interval",
+                                          "metrics_listen", "metrics_scheme"};
 
 /// The candidates in the order in which they would be tried, with what each holds.
 Result<void> dry_run(App& app, control::Metadata& metadata, const ReplicaFlags& flags, const Arguments& arguments) {
@@ -37,9 +41,10 @@ Result<void> dry_run(App& app, control::Metadata& metadata, const ReplicaFlags& 
     row.set("worker_id", ref.worker_id).set("source_id", ref.source_id).set("transport", entry.worker.transport);
     rows.push_back(std::move(row.set("tensor_count", uint64_t{tensors}).set("bytes", bytes)));
   }
-  app.print(Document("towline.pull.plan/1").set("model", flags.model).set("candidates", rows),
-            table.empty() ? fmt::format("no replica serves '{}' now\n", flags.model) : table.text());
-  return {};
+  if (rows.empty())
+    return fail(Code::kNotFound, "model '{}': no replica{} serves rank {} now; `towline ls` shows who serves what",
+                flags.model, arguments.has("from") ? " with worker id " + arguments.get("from") : "", flags.rank);
+  return app.print(Document("towline.pull.plan/1").set("model", flags.model).set("candidates", rows), table.text());
 }
 
 /// The chain of this verb: a peer, then the disk where one was named.
@@ -87,20 +92,25 @@ class PullRun {
 Result<void> run_pull(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();
   const Deadline deadline = app.deadline();
-  const ReplicaFlags flags = TOWLINE_TRY(replica_flags(arguments, arguments.get("model")));
+  if (arguments.has("worker-id") && !arguments.has("serve"))
+    return app.misuse(fail(Code::kInvalidArgument, "--worker-id is of a replica that serves; add --serve"));
+  const ReplicaFlags flags = TOWLINE_TRY(replica_flags(app, arguments, arguments.get("model")));
   const auto metadata = TOWLINE_TRY(app.connect());
   if (arguments.has("dry-run")) return dry_run(app, *metadata, flags, arguments);
+  const auto ready = TOWLINE_TRY(ReadyFile::open(app, arguments.get("ready-file")));
   TOWLINE_TRY(app.serve_metrics());
   const auto session = TOWLINE_TRY(app.open_session());
   transfer::LoadTimer timer(app.metrics(), app.clock(), {flags.model});
   const LoadSummary summary = TOWLINE_TRY(PullRun(app, *session, *metadata, flags, arguments, deadline).run());
   if (arguments.has("serve"))
-    return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.pull/1", start, deadline, timer);
+    return serve_until_stopped(app, *session, *metadata,
+                               {flags, summary, "towline.pull/1", start, deadline, timer, ready.get()});
   timer.succeeded();
   const Nanoseconds elapsed = app.clock().now() - start;
   const Document document = replica_document("towline.pull/1", app, flags, summary, nullptr, elapsed);
-  if (!flags.ready_file.empty()) TOWLINE_TRY(write_ready_file(flags.ready_file, document));
-  app.print(document, replica_text(flags, summary, nullptr, elapsed));
+  if (ready) TOWLINE_TRY(ready->write(document));
+  TOWLINE_TRY(app.print(document, replica_text(flags, summary, nullptr, elapsed)));
+  if (ready) ready->keep();
   return {};
 }
 

@@ -3,15 +3,38 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <limits>
+#include <mutex>
 
 #include "towline/base/rng.h"
+#include "towline/base/text.h"
 #include "towline/loader/disk_load.h"
 
 namespace towline::cli {
 namespace {
 
 double in_seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
+
+/// Why a replica cannot serve on, where its publisher finds that out. Thread-safe.
+class Loss {
+ public:
+  explicit Loss(Stop& stop) : stop_(stop) {}
+  void note(const Error& why) {
+    {
+      std::lock_guard lock(mutex_);
+      why_ = why;
+    }
+    stop_.end();
+  }
+  Result<void> why() const {
+    std::lock_guard lock(mutex_);
+    return why_ ? Result<void>(*why_) : Result<void>();
+  }
+
+ private:
+  Stop& stop_;
+  mutable std::mutex mutex_;
+  std::optional<Error> why_;  // guarded by mutex_
+};
 
 }  // namespace
 
@@ -21,14 +44,29 @@ std::string model_name_of(const std::string& checkpoint) {
   return path.extension() == ".safetensors" ? path.stem().string() : path.filename().string();
 }
 
-Result<ReplicaFlags> replica_flags(const Arguments& arguments, const std::string& model) {
+namespace {
+
+constexpr size_t kWorkerIdBytesMax = 1024;  // the server's limit
+
+Result<void> check_flags(const ReplicaFlags& flags) {
+  if (flags.model.empty()) return fail(Code::kInvalidArgument, "the model has no name; give it one");
+  if (!is_utf8(flags.model))
+    return fail(Code::kInvalidArgument, "model '{}': its name is not UTF-8; give it another", flags.model);
+  if (flags.worker_id.empty())
+    return fail(Code::kInvalidArgument, "--worker-id is empty; leave it out for a random one");
+  if (flags.worker_id.size() > kWorkerIdBytesMax || !is_utf8(flags.worker_id))
+    return fail(Code::kInvalidArgument, "--worker-id: {} bytes; at most {} bytes of UTF-8", flags.worker_id.size(),
+                kWorkerIdBytesMax);
+  return {};
+}
+
+}  // namespace
+
+Result<ReplicaFlags> replica_flags(App& app, const Arguments& arguments, const std::string& model) {
   ReplicaFlags flags{.model = model};
-  if (flags.model.empty()) return fail(Code::kInvalidArgument, "the model has no name; give one with --model");
   flags.worker_id = arguments.find("worker-id").value_or(fmt::format("{:08x}", entropy() & 0xffffffffu));
-  const uint64_t rank = arguments.count("rank", 0);
-  if (rank > std::numeric_limits<uint32_t>::max()) return fail(Code::kInvalidArgument, "--rank {} is too large", rank);
-  flags.rank = Rank(static_cast<uint32_t>(rank));
-  flags.ready_file = arguments.get("ready-file");
+  flags.rank = Rank(static_cast<uint32_t>(arguments.count("rank", 0)));
+  if (Result<void> checked = check_flags(flags); !checked.has_value()) return app.misuse(std::move(checked).error());
   return flags;
 }
 
@@ -114,26 +152,31 @@ std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, 
 }
 
 Result<void> serve_until_stopped(App& app, transfer::Session& session, control::Metadata& metadata,
-                                 const ReplicaFlags& flags, const LoadSummary& summary, std::string_view schema,
-                                 TimePoint start, Deadline deadline, transfer::LoadTimer& timer) {
+                                 const LoadedReplica& replica) {
+  const ReplicaFlags& flags = replica.flags;
+  Loss loss(app.stop());
   transfer::ServingOptions options;
   options.identity.mx_version = TOWLINE_VERSION;
   options.identity.model_name = flags.model;
   options.rank = flags.rank;
   options.worker_id = flags.worker_id;
   options.publisher.interval = app.options().duration("heartbeat_interval");
+  options.on_lost = [&loss](const Error& why) { loss.note(why); };
   const auto publish = [&] {
     const transfer::PhaseTimer phase(app.metrics(), app.clock(), {flags.model}, "publish");
-    return transfer::Serving::start(session, metadata, std::move(options), deadline);
+    return transfer::Serving::start(session, metadata, std::move(options), replica.deadline);
   };
   const auto serving = TOWLINE_TRY(publish());
-  timer.succeeded();
-  const Nanoseconds elapsed = app.clock().now() - start;
-  const Document document = replica_document(schema, app, flags, summary, serving.get(), elapsed);
-  if (!flags.ready_file.empty()) TOWLINE_TRY(write_ready_file(flags.ready_file, document));
-  app.print(document, replica_text(flags, summary, serving.get(), elapsed));
-  wait_for_stop();
+  if (!app.stop().begin_serving()) return fail(Code::kCancelled, "model '{}': not served", flags.model);
+  replica.timer.succeeded();
+  const Nanoseconds elapsed = app.clock().now() - replica.start;
+  const Document document = replica_document(replica.schema, app, flags, replica.summary, serving.get(), elapsed);
+  if (replica.ready_file != nullptr) TOWLINE_TRY(replica.ready_file->write(document));
+  TOWLINE_TRY(app.print(document, replica_text(flags, replica.summary, serving.get(), elapsed)));
+  app.stop().wait();
+  TOWLINE_TRY(loss.why());
   app.say("stopping: withdrawing from the server");
+  if (replica.ready_file != nullptr) replica.ready_file->keep();
   return {};
 }
 

@@ -30,9 +30,11 @@ struct ReplicaFlags {
   std::string model;
   std::string worker_id;
   Rank rank;
-  std::string ready_file;
 };
-Result<ReplicaFlags> replica_flags(const Arguments& arguments, const std::string& model);
+/// What cannot be a name or an id is misuse, before anything is loaded or sent.
+Result<ReplicaFlags> replica_flags(App& app, const Arguments& arguments, const std::string& model);
+/// Of `--rank`, for every verb that has it.
+inline constexpr std::string_view kRankMax = "4294967295";
 
 /// `folder/model.safetensors` -> `model`, `folder/` -> `folder`.
 std::string model_name_of(const std::string& checkpoint);
@@ -52,9 +54,20 @@ Document replica_document(std::string_view schema, App& app, const ReplicaFlags&
 std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, const transfer::Serving* serving,
                          Nanoseconds elapsed);
 
-/// Publishes, which ends the load that `timer` measures, says so, and serves until SIGINT or SIGTERM.
+/// A load that is done, and what is left to be said of it.
+struct LoadedReplica {
+  const ReplicaFlags& flags;
+  const LoadSummary& summary;
+  std::string_view schema;
+  TimePoint start;
+  Deadline deadline;
+  transfer::LoadTimer& timer;
+  ReadyFile* ready_file;  ///< null: none
+};
+
+/// Publishes, which ends the load that the timer measures, says so, and serves until SIGINT or SIGTERM. Errors: those
+/// of publishing; kAlreadyExists - another process has taken the worker id since.
 Result<void> serve_until_stopped(App& app, transfer::Session& session, control::Metadata& metadata,
-                                 const ReplicaFlags& flags, const LoadSummary& summary, std::string_view schema,
-                                 TimePoint start, Deadline deadline, transfer::LoadTimer& timer);
+                                 const LoadedReplica& replica);
 
 }  // namespace towline::cli

@@ -9,25 +9,31 @@ constexpr PositionalSpec kPositionals[] = {{"checkpoint", "a .safetensors file o
 constexpr FlagSpec kFlags[] = {
     {"model", "NAME", "name under which others pull it (default: the checkpoint's base name)"},
     {"worker-id", "ID", "unique per replica (default: random)"},
-    {.name = "rank", .placeholder = "N", .help = "rank of this shard (default: 0)", .kind = OptionKind::kCount},
+    {.name = "rank",
+     .placeholder = "N",
+     .help = "rank of this shard (default: 0)",
+     .kind = OptionKind::kCount,
+     .most = kRankMax},
     {"ready-file", "PATH", "written once others can pull"},
 };
-constexpr std::string_view kSettings[] = {
-    "server", "deadline", "transport", "load_mode", "heartbeat_interval", "metrics_listen", "metrics_scheme"};
+constexpr std::string_view kSettings[] = {"server",    "rpc_deadline",       "deadline",       "transport",
+                                          "load_mode", "heartbeat_interval", "metrics_listen", "metrics_scheme"};
 
 Result<void> run_serve(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();
   const Deadline deadline = app.deadline();
   const std::string checkpoint = arguments.get("checkpoint");
   const ReplicaFlags flags =
-      TOWLINE_TRY(replica_flags(arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
+      TOWLINE_TRY(replica_flags(app, arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
+  const auto ready = TOWLINE_TRY(ReadyFile::open(app, arguments.get("ready-file")));
   TOWLINE_TRY(app.serve_metrics());
   const auto metadata = TOWLINE_TRY(app.connect());
   TOWLINE_TRY(metadata->list({.model_name = flags.model}, deadline));  // no server: say so before reading gigabytes
   const auto session = TOWLINE_TRY(app.open_session());
   transfer::LoadTimer timer(app.metrics(), app.clock(), {flags.model});
   const LoadSummary summary = TOWLINE_TRY(load_from_disk(app, *session, flags.model, checkpoint, deadline));
-  return serve_until_stopped(app, *session, *metadata, flags, summary, "towline.serve/1", start, deadline, timer);
+  return serve_until_stopped(app, *session, *metadata,
+                             {flags, summary, "towline.serve/1", start, deadline, timer, ready.get()});
 }
 
 }  // namespace

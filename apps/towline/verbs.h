@@ -18,6 +18,8 @@ struct FlagSpec {
   std::string_view help;
   bool repeatable = false;
   OptionKind kind = OptionKind::kText;  ///< what its value must be; anything else is misuse
+  std::string_view least = {};          ///< bounds of its value, as a user would write them; empty: none
+  std::string_view most = {};
 };
 struct PositionalSpec {
   std::string_view name;  ///< shown in capitals

@@ -13,9 +13,13 @@ constexpr PositionalSpec kPositionals[] = {{"checkpoint", "a .safetensors file o
 constexpr FlagSpec kFlags[] = {
     {"model", "NAME", "name under which it is served (default: the checkpoint's base name)"},
     {"worker", "WORKER_ID", "check this worker (default: every ready one)", true},
-    {.name = "rank", .placeholder = "N", .help = "rank of the shard (default: 0)", .kind = OptionKind::kCount},
+    {.name = "rank",
+     .placeholder = "N",
+     .help = "rank of the shard (default: 0)",
+     .kind = OptionKind::kCount,
+     .most = kRankMax},
 };
-constexpr std::string_view kSettings[] = {"server", "deadline", "transport", "window", "load_mode"};
+constexpr std::string_view kSettings[] = {"server", "rpc_deadline", "deadline", "transport", "window", "load_mode"};
 
 struct Mismatch {
   std::string tensor;
@@ -165,7 +169,7 @@ Result<void> run_verify(App& app, const Arguments& arguments) {
   const Deadline deadline = app.deadline();
   const std::string checkpoint = arguments.get("checkpoint");
   const ReplicaFlags flags =
-      TOWLINE_TRY(replica_flags(arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
+      TOWLINE_TRY(replica_flags(app, arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
   const auto metadata = TOWLINE_TRY(app.connect());
   const std::vector<control::WorkerEntry> workers =
       TOWLINE_TRY(workers_of(*metadata, flags, arguments.list("worker"), deadline));
@@ -179,9 +183,9 @@ Result<void> run_verify(App& app, const Arguments& arguments) {
     documents.push_back(document_of(checks.back()));
     mismatches += checks.back().mismatches.size();
   }
-  app.print(
+  TOWLINE_TRY(app.print(
       Document("towline.verify/1").set("model", flags.model).set("verified", mismatches == 0).set("workers", documents),
-      text_of(checks));
+      text_of(checks)));
   if (mismatches == 0) return {};
   return fail(Code::kDataLoss, "model '{}': {} mismatches against '{}'; stop serving the workers named above",
               flags.model, mismatches, checkpoint);

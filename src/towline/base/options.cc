@@ -65,6 +65,26 @@ std::string_view expectation(const OptionSpec& spec, std::string_view text) {
   return "nothing";
 }
 
+/// A value that has the form of its kind as a number to compare by; 0 for kinds that have no order.
+uint64_t magnitude(OptionKind kind, std::string_view text) {
+  if (kind == OptionKind::kCount) return *parse_count(text);
+  if (kind == OptionKind::kBytes) return parse_bytes(text)->count();
+  return kind == OptionKind::kDuration ? static_cast<uint64_t>(parse_duration(text)->count()) : 0;
+}
+
+/// Which bounds `text`, of the right form, leaves; empty when it keeps them.
+std::string bounds_left(const OptionSpec& spec, std::string_view text) {
+  const auto is_less = [&spec](std::string_view a, std::string_view b) {
+    return magnitude(spec.kind, a) < magnitude(spec.kind, b);
+  };
+  const bool below = !spec.least.empty() && is_less(text, spec.least);
+  const bool above = !spec.most.empty() && is_less(spec.most, text);
+  if (!below && !above) return {};
+  if (spec.most.empty()) return fmt::format("{} or more", spec.least);
+  return spec.least.empty() ? fmt::format("{} or less", spec.most)
+                            : fmt::format("from {} to {}", spec.least, spec.most);
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);  // distances from the first i characters of a to each beginning of b
   std::iota(row.begin(), row.end(), size_t{0});
@@ -137,8 +157,10 @@ std::string environment_name(std::string_view name) {
 
 Result<void> check_option(const OptionSpec& spec, std::string_view text) {
   const std::string_view expected = expectation(spec, text);
-  if (expected.empty()) return {};
-  return fail(Code::kInvalidArgument, "setting '{}' is '{}': expected {}", spec.name, text, expected);
+  const std::string outside = expected.empty() ? bounds_left(spec, text) : std::string();
+  if (expected.empty() && outside.empty()) return {};
+  return fail(Code::kInvalidArgument, "setting '{}' is '{}': expected {}", spec.name, text,
+              expected.empty() ? std::string_view(outside) : expected);
 }
 
 Options::Options(std::span<const OptionSpec> table) : table_(table), values_(table.size()) {
@@ -194,6 +216,7 @@ Result<void> Options::set_from_environment(const std::map<std::string, std::stri
 }
 
 Result<void> Options::set_from_file(std::string_view text, std::string_view path) {
+  std::map<std::string_view, size_t> lines;  // by name
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view raw = text.substr(0, end);
@@ -203,8 +226,11 @@ Result<void> Options::set_from_file(std::string_view text, std::string_view path
     const size_t equals = line.find('=');
     if (equals == std::string_view::npos)
       return fail(Code::kInvalidArgument, "{}:{}: '{}' is not a setting: write `name = value`", path, number, line);
-    TOWLINE_TRY(set(trim(line.substr(0, equals)), trim(line.substr(equals + 1)), OptionOrigin::kFile,
-                    fmt::format("{}:{}", path, number)));
+    const std::string_view name = trim(line.substr(0, equals));
+    if (const auto [first, is_new] = lines.emplace(name, number); !is_new)
+      return fail(Code::kInvalidArgument, "{}:{}: '{}' is set in line {} already; keep one of the two", path, number,
+                  name, first->second);
+    TOWLINE_TRY(set(name, trim(line.substr(equals + 1)), OptionOrigin::kFile, fmt::format("{}:{}", path, number)));
   }
   return {};
 }

@@ -25,6 +25,8 @@ struct OptionSpec {
   std::string_view unit;      ///< `bytes`, `seconds`, empty
   std::string_view help;
   std::string_view choices = {};  ///< `a|b|c` for kChoice
+  std::string_view least = {};    ///< bounds of a count, a size or a time, as a user would write them; empty: none
+  std::string_view most = {};
 };
 
 /// Every setting there is, by name. `docs/settings.md` is generated from it.
@@ -35,7 +37,7 @@ std::string option_table_markdown(std::span<const OptionSpec> table);
 /// `--load-mode` and `TOWLINE_LOAD_MODE` of `load_mode`.
 std::string flag_name(std::string_view name);
 std::string environment_name(std::string_view name);
-/// Whether `text` is of the option's kind; the error says what would be.
+/// Whether `text` is of the option's kind and within its bounds; the error says what would be.
 Result<void> check_option(const OptionSpec& spec, std::string_view text);
 
 enum class OptionOrigin : uint8_t { kDefault, kFile, kEnvironment, kFlag };
@@ -53,7 +55,7 @@ class Options {
   /// for those that only scripts and tests read (TOWLINE_BIN, TOWLINE_BUILD, TOWLINE_MODULE_PATH, TOWLINE_SEED,
   /// TOWLINE_UPDATE_GOLDEN).
   Result<void> set_from_environment(const std::map<std::string, std::string>& environment);
-  /// `name = value` lines, `#` comments. `path` is for messages.
+  /// `name = value` lines, `#` comments, each name once. `path` is for messages.
   Result<void> set_from_file(std::string_view text, std::string_view path);
 
   /// The value in its type. A name that is not in the table, or of another kind, is a bug and aborts.

@@ -24,9 +24,10 @@ constexpr Nanoseconds kLifeSignTimeout = std::chrono::seconds(2);
 
 void drop_line(gpr_log_func_args*) {}
 
-/// `connect_timeout`: of one try. One that is refused fails at once; a server that is there and slow (stopped, swapped
-/// out, behind a long queue) gets the whole time. gRPC takes it from the least time between two tries.
-std::shared_ptr<grpc::Channel> open_channel(const std::string& target, Nanoseconds connect_timeout) {
+/// `call_timeout`: of the longest call. A connection that is refused fails at once; a server that is there and slow
+/// (stopped, swapped out, behind a long queue) gets the whole time of the call, and a little more, so that it is the
+/// call that runs out of it. gRPC takes the time of one try to connect from the least time between two tries.
+std::shared_ptr<grpc::Channel> open_channel(const std::string& target, Nanoseconds call_timeout) {
   gpr_set_log_function(&drop_line);  // gRPC's lines on stderr: what went wrong comes back as an Error
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(internal::kMessageBytesMax);
@@ -34,9 +35,9 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& target, Nanosecon
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // peers and server are in the fleet's own network
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no memory of another channel's failed connection
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  const int64_t connect_ms = std::chrono::duration_cast<std::chrono::milliseconds>(connect_timeout).count();
+  const int64_t connect_ms = std::chrono::duration_cast<std::chrono::milliseconds>(call_timeout).count();
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(std::clamp<int64_t>(connect_ms, 1, std::numeric_limits<int>::max())));
+                   static_cast<int>(std::min<int64_t>(connect_ms, std::numeric_limits<int>::max() - 1000) + 1000));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }

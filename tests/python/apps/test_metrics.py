@@ -83,7 +83,7 @@ def test_a_pull_is_counted_once_by_each_of_the_three(programs: Programs, checkpo
         'method="GetMetadata",outcome="ok"': 1,
         'method="GetMetadata",outcome="not_found"': 2,  # before they publish: is the worker id another's?
     }
-    assert counted["mx_grpc_request_seconds_count"]['method="GetMetadata"'] == 1
+    assert counted["mx_grpc_request_seconds_count"]['method="GetMetadata"'] == 3
     assert counted["mx_grpc_requests_in_flight"] == {"": 0}
     assert counted["mx_backend_ops_total"]['op="commit",result="ok",store="p2p"'] == 4
 

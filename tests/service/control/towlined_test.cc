@@ -132,7 +132,7 @@ TEST_F(Towlined, KeepsItsRecordsOverAKill) {
 
 TEST_F(Towlined, MarksSilentSourcesStaleByItself) {
   auto arguments = serving("127.0.0.1:0", "memory:");
-  for (const char* argument : {"--heartbeat-timeout", "200ms", "--reaper-interval", "50ms"}) {
+  for (const char* argument : {"--heartbeat-timeout", "200ms", "--reaper-interval", "100ms"}) {
     arguments.push_back(argument);
   }
   Program program(folder_, arguments);

@@ -156,5 +156,28 @@ TEST(Nearest, FindsALikelySlipAndNothingElse) {
   EXPECT_FALSE(nearest("", names).has_value());
 }
 
+TEST(Options, BoundsAreKeptInEveryUnit) {
+  const OptionSpec interval{"i", OptionKind::kDuration, "1s", "", "", {}, "100ms"};
+  for (const char* text : {"100ms", "0.1s", "never", "1"}) EXPECT_TRUE(check_option(interval, text)) << text;
+  for (const char* text : {"0", "99ms", "1us"}) EXPECT_FALSE(check_option(interval, text)) << text;
+  EXPECT_EQ(check_option(interval, "0").error().message, "setting 'i' is '0': expected 100ms or more");
+  const OptionSpec size{"s", OptionKind::kBytes, "1MiB", "", "", {}, "4KiB", "1GiB"};
+  EXPECT_TRUE(check_option(size, "4096"));
+  EXPECT_TRUE(check_option(size, "1024m"));
+  EXPECT_EQ(check_option(size, "4095").error().message, "setting 's' is '4095': expected from 4KiB to 1GiB");
+  EXPECT_FALSE(check_option(size, "1025MiB"));
+  const OptionSpec count{"c", OptionKind::kCount, "1", "", "", {}, {}, "10"};
+  EXPECT_EQ(check_option(count, "11").error().message, "setting 'c' is '11': expected 10 or less");
+  EXPECT_EQ(check_option(count, "x").error().message, "setting 'c' is 'x': expected a whole number");
+}
+
+TEST(Options, AFileSetsANameOnce) {
+  Options options;
+  const auto set = options.set_from_file("deadline = 5s\n# comment\ndeadline = 6s\n", "f");
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(set.error().message, "f:3: 'deadline' is set in line 1 already; keep one of the two");
+}
+
 }  // namespace
 }  // namespace towline
