@@ -16,8 +16,9 @@ constexpr FlagSpec kFlags[] = {
      .most = kRankMax},
     {"ready-file", "PATH", "written once others can pull"},
 };
-constexpr std::string_view kSettings[] = {"server",    "rpc_deadline",       "deadline",       "transport",
-                                          "load_mode", "heartbeat_interval", "metrics_listen", "metrics_scheme"};
+constexpr std::string_view kSettings[] = {"server",    "rpc_deadline",   "deadline",
+                                          "transport", "load_mode",      "heartbeat_interval",
+                                          "pool_reg",  "metrics_listen", "metrics_scheme"};
 
 Result<void> run_serve(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();

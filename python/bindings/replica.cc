@@ -228,7 +228,8 @@ class Replica {
         {.server = options_.text("server"), .rpc_timeout = options_.duration("rpc_deadline")}, *clock_, *log_));
     session_ = TOWLINE_TRY(
         transfer::Session::open({.agent_name = fmt::format("towline-{}-{:08x}", getpid(), entropy() & 0xffffffffu),
-                                 .transport = options_.text("transport")},
+                                 .transport = options_.text("transport"),
+                                 .pool = options_.flag("pool_reg")},
                                 *clock_, *log_));
     return {};
   }

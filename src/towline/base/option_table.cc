@@ -37,6 +37,9 @@ constexpr std::array kTable = {
     OptionSpec{"metrics_listen", OptionKind::kText, "", "",
                "address that answers /metrics (Prometheus) and /healthz; port 0 picks a free one"},
     OptionSpec{"metrics_scheme", OptionKind::kText, "", "", "label `scheme` of every measurement: free text"},
+    OptionSpec{"pool_reg", OptionKind::kBool, "false", "",
+               "register memory by allocation instead of by tensor: faster with many tensors, and peers may then read "
+               "whatever else lies in those allocations"},
     OptionSpec{"reaper_interval",
                OptionKind::kDuration,
                "10s",

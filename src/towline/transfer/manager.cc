@@ -21,6 +21,7 @@ TransferManager::TransferManager(const Options& options)
       transport_(options.transport),
       device_(options.device),
       metrics_(options.metrics != nullptr ? *options.metrics : null_metrics()),
+      pool_(options.pool),
       regions_(options.transport) {}
 
 TransferManager::~TransferManager() { shutdown(); }
@@ -80,7 +81,18 @@ Result<RegisterReport> TransferManager::remove_tensors(std::span<const std::stri
 Result<std::vector<device::RegionSlice>> TransferManager::plan_regions(const Catalogue& catalogue,
                                                                        const RegisterOptions& options,
                                                                        RegisterReport& report) {
-  if (!options.pool) return regions_by_tensor(catalogue);
+  if (!options.pool && !pool_) return regions_by_tensor(catalogue);
+  Result<std::vector<device::RegionSlice>> pooled = plan_pool(catalogue, options, report);
+  const bool is_foreign = !pooled.has_value() && pooled.error().code == Code::kNotFound && !options.pool;
+  if (!is_foreign) return pooled;
+  log_.warning("{}: registering each tensor", pooled.error().message);
+  report.mode = RegionMode::kPerTensor;
+  return regions_by_tensor(catalogue);
+}
+
+Result<std::vector<device::RegionSlice>> TransferManager::plan_pool(const Catalogue& catalogue,
+                                                                    const RegisterOptions& options,
+                                                                    RegisterReport& report) {
   const TimePoint start = clock_.now();
   const AddressRangeQuery query = [&](Address address) {
     ++report.queries;

@@ -111,6 +111,8 @@ class TransferManager {
     transport::Transport& transport;
     device::Device& device;
     MetricsSink* metrics = nullptr;  ///< null: not counted
+    /// By allocation wherever a call does not say; by tensor for memory of which the device knows no allocation.
+    bool pool = false;
   };
   explicit TransferManager(const Options& options);
   /// shutdown().
@@ -176,6 +178,8 @@ class TransferManager {
   struct Attempt;
   Result<std::vector<device::RegionSlice>> plan_regions(const Catalogue& catalogue, const RegisterOptions& options,
                                                         RegisterReport& report);
+  Result<std::vector<device::RegionSlice>> plan_pool(const Catalogue& catalogue, const RegisterOptions& options,
+                                                     RegisterReport& report);
   Result<std::vector<device::RegionSlice>> plan_arena(ArenaView& arena, const Catalogue& catalogue,
                                                       const RegisterOptions& options, RegisterReport& report);
   void replace_catalogue(Catalogue catalogue, Blob metadata);
@@ -205,6 +209,7 @@ class TransferManager {
   transport::Transport& transport_;
   device::Device& device_;
   MetricsSink& metrics_;
+  const bool pool_;
   std::shared_ptr<const Catalogue> catalogue_ = std::make_shared<Catalogue>();  // written under mutex_
   RegionBook regions_;
   std::set<transport::PeerId> peers_;

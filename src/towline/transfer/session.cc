@@ -11,7 +11,7 @@ Session::Session(SessionOptions options, Clock& clock, LogSink& log, std::unique
       transport_(std::move(transport)),
       device_(device::open_host_device({clock, log}, {.segments = transport_->segments()})),
       manager_(std::make_unique<TransferManager>(
-          TransferManager::Options{clock, log, *transport_, *device_, options_.metrics})) {}
+          TransferManager::Options{clock, log, *transport_, *device_, options_.metrics, options_.pool})) {}
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, Clock& clock, LogSink& log) {
   auto transport = TOWLINE_TRY(

@@ -15,6 +15,7 @@ namespace towline::transfer {
 struct SessionOptions {
   std::string agent_name;          ///< unique among the fleet's agents
   std::string transport = "ucx";   ///< a row of builtin_transports()
+  bool pool = false;               ///< registers by allocation (TransferManager::Options)
   MetricsSink* metrics = nullptr;  ///< of the manager; null: not counted
 };
 

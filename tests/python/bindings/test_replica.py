@@ -95,6 +95,18 @@ def test_a_checkpoint_is_served_from_disk(server: str, tmp_path: pathlib.Path) -
             assert same(pulled.tensors, tensors)
 
 
+def test_memory_registered_by_allocation_is_pulled_all_the_same(server: str, tmp_path: pathlib.Path) -> None:
+    tensors = {f"w{i}": torch.randn(100 + i, 7).to(torch.bfloat16) for i in range(20)}
+    save_file(tensors, tmp_path / "m.safetensors")
+    with towline.serve(tmp_path / "m.safetensors", model="pooled", server=server, pool_reg=True):
+        with towline.pull("pooled", server=server, pool_reg=True) as replica:
+            assert replica.report is not None and replica.report.verified_count == len(tensors)
+            assert same(replica.tensors, tensors)
+        target = blank(tensors)  # memory of torch's: no allocation of ours, so by tensor
+        with towline.pull("pooled", into=target, server=server, pool_reg=True):
+            assert same(target, tensors)
+
+
 def test_numpy_arrays_are_filled_too(server: str) -> None:
     source = {"a": numpy.arange(12, dtype=numpy.float32).reshape(3, 4), "b": numpy.array([True, False])}
     target = {name: numpy.zeros_like(array) for name, array in source.items()}

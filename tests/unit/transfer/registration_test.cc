@@ -217,6 +217,15 @@ TEST_F(Registering, AsksForEveryTensorWhenItStandsInForTheOther) {
   EXPECT_THAT(log_.warnings[0], HasSubstr("tensor 'wide' (256 bytes at 0x1f80) crosses the end of its allocation"));
 }
 
+TEST_F(Registering, PoolsByDefaultWhereTheDeviceKnowsTheMemory) {
+  TransferManager pooling({*clock_, log_, agent_, device_, nullptr, true});
+  device_.allocations = {{Address(0x1000), Bytes(0x1000)}};
+  EXPECT_EQ(pooling.register_tensors(catalogue_of({held("a", 0x1100, 64)}))->mode, RegionMode::kPool);
+  EXPECT_EQ(pooling.register_tensors(catalogue_of({held("foreign", 0x9000, 64)}))->mode, RegionMode::kPerTensor);
+  ASSERT_EQ(log_.warnings.size(), 1u);
+  EXPECT_THAT(log_.warnings[0], HasSubstr("tensor 'foreign' at 0x9000"));
+}
+
 TEST_F(Registering, DeregistersInReverseOrderAfterThePeers) {
   RegisterOptions keep;
   keep.earlier = Earlier::kKeep;
