@@ -69,6 +69,7 @@ std::optional<std::string> App::metrics_address() const {
 Result<std::unique_ptr<transfer::Session>> App::open_session() {
   return transfer::Session::open({.agent_name = fmt::format("towline-{}-{:08x}", getpid(), entropy() & 0xffffffffu),
                                   .transport = options_.text("transport"),
+                                  .pool = options_.flag("pool_reg"),
                                   .metrics = &metrics()},
                                  clock(), *log_);
 }

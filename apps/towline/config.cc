@@ -6,6 +6,11 @@
 namespace towline::cli {
 namespace {
 
+/// Nothing where a setting has none.
+std::optional<std::string> said(std::string_view text) {
+  return text.empty() ? std::nullopt : std::optional(std::string(text));
+}
+
 Result<void> run_config(App& app, const Arguments&) {
   Table table({{"setting"}, {"value"}, {"from"}, {"what it is"}});
   std::vector<Document> rows;
@@ -15,7 +20,8 @@ Result<void> run_config(App& app, const Arguments&) {
     if (!value.where.empty()) origin += " " + value.where;
     table.add({std::string(spec.name), value.text.empty() ? "(not set)" : value.text, origin, std::string(spec.help)});
     Document row;
-    row.set("name", spec.name).set("value", value.text).set("default", spec.fallback).set("unit", spec.unit);
+    row.set("name", spec.name).set("value", said(value.text)).set("default", said(spec.fallback));
+    row.set("unit", said(spec.unit));
     row.set("origin", origin_name(value.origin));
     row.set("where", value.where.empty() ? std::nullopt : std::optional(value.where)).set("help", spec.help);
     rows.push_back(std::move(row));

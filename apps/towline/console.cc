@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "towline/base/text.h"
+
 namespace towline::cli {
 
 size_t display_width(std::string_view text) {
@@ -21,6 +23,11 @@ std::string padded(const std::string& text, size_t width, Table::Align align) {
 }
 
 }  // namespace
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = escape_control(cell);
+  rows_.push_back(std::move(row));
+}
 
 std::string Table::text() const {
   std::vector<size_t> widths;

@@ -10,7 +10,8 @@
 
 namespace towline::cli {
 
-/// Rows of text in columns; numbers to the right. A value.
+/// Rows of text in columns; numbers to the right. Names come from others: what a terminal would obey is escaped. A
+/// value.
 class Table {
  public:
   enum class Align : uint8_t { kLeft, kRight };
@@ -19,7 +20,7 @@ class Table {
     Align align = Align::kLeft;
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row);
   bool empty() const { return rows_.empty(); }
   std::string text() const;
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "app.h"
 #include "command_line.h"
@@ -59,11 +58,11 @@ Result<void> read_config_file(Options& options) {
   std::ifstream file(path);
   if (!file)
     return fail(Code::kInvalidArgument, "settings file '{}': cannot be read; check the path given as `config`", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (file.bad() || !file.good())
+  std::string text;
+  std::getline(file, text, '\0');
+  if (!file.eof())  // a folder opens, and cannot be read
     return fail(Code::kInvalidArgument, "settings file '{}': cannot be read; check the path given as `config`", path);
-  return options.set_from_file(text.str(), path);
+  return options.set_from_file(text, path);
 }
 
 Result<Options> settings(const Command& command) {

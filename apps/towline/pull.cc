@@ -20,9 +20,9 @@ constexpr FlagSpec kFlags[] = {
     {"dry-run", "", "print what would be pulled from where, move nothing"},
     {"ready-file", "PATH", "written when all is in place"},
 };
-constexpr std::string_view kSettings[] = {"server",         "rpc_deadline",  "deadline",  "transport",
-                                          "verify",         "window",        "load_mode", "heartbeat_interval",
-                                          "metrics_listen", "metrics_scheme"};
+constexpr std::string_view kSettings[] = {"server",   "rpc_deadline",   "deadline",      "transport",
+                                          "verify",   "window",         "load_mode",     "heartbeat_interval",
+                                          "pool_reg", "metrics_listen", "metrics_scheme"};
 
 /// The candidates in the order in which they would be tried, with what each holds.
 Result<void> dry_run(App& app, control::Metadata& metadata, const ReplicaFlags& flags, const Arguments& arguments) {

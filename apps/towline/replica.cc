@@ -49,7 +49,8 @@ namespace {
 constexpr size_t kWorkerIdBytesMax = 1024;  // the server's limit
 
 Result<void> check_flags(const ReplicaFlags& flags) {
-  if (flags.model.empty()) return fail(Code::kInvalidArgument, "the model has no name; give it one");
+  if (flags.model.empty())
+    return fail(Code::kInvalidArgument, "the model has no name: give the one that `towline ls` lists, or --model NAME");
   if (!is_utf8(flags.model))
     return fail(Code::kInvalidArgument, "model '{}': its name is not UTF-8; give it another", flags.model);
   if (flags.worker_id.empty())
@@ -141,12 +142,12 @@ Document replica_document(std::string_view schema, App& app, const ReplicaFlags&
 
 std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, const transfer::Serving* serving,
                          Nanoseconds elapsed) {
-  std::string text =
-      fmt::format("{}: {} tensors, {} in {} ({}; {}{})\n", flags.model, summary.tensors, to_string(summary.bytes),
-                  seconds(elapsed), summary.path, gigabytes_per_s(per_second(summary.bytes, summary.transfer)),
-                  summary.verification ? fmt::format("; {} verified", summary.verified) : "");
+  std::string text = fmt::format("{}: {} tensors, {} in {} ({}; {}{})\n", escape_control(flags.model), summary.tensors,
+                                 to_string(summary.bytes), seconds(elapsed), summary.path,
+                                 gigabytes_per_s(per_second(summary.bytes, summary.transfer)),
+                                 summary.verification ? fmt::format("; {} verified", summary.verified) : "");
   if (serving != nullptr)
-    text += fmt::format("serving as worker {} (source {}); stop with Ctrl-C\n", flags.worker_id,
+    text += fmt::format("serving as worker {} (source {}); stop with Ctrl-C\n", escape_control(flags.worker_id),
                         serving->source().source_id);
   return text;
 }

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <map>
 
 #include "app.h"
 #include "replica.h"
+#include "towline/base/text.h"
 #include "towline/loader/checkpoint_verify.h"
 #include "towline/transfer/layout.h"
 #include "verbs.h"
@@ -21,6 +23,10 @@ constexpr FlagSpec kFlags[] = {
 };
 constexpr std::string_view kSettings[] = {"server", "rpc_deadline", "deadline", "transport", "window", "load_mode"};
 
+/// As a pull has them: one worker that does not answer leaves time for the others.
+constexpr Nanoseconds kConnectTimeout = std::chrono::seconds(10);
+constexpr Nanoseconds kStallTimeout = std::chrono::seconds(20);
+
 struct Mismatch {
   std::string tensor;
   std::string what;
@@ -35,6 +41,7 @@ struct WorkerCheck {
   Bytes bytes;
   Nanoseconds elapsed{};
   std::vector<Mismatch> mismatches;
+  std::optional<Error> unread;  ///< why its memory was not read; then nothing was compared
 };
 
 std::string text_of(const std::optional<tensor::Shape>& shape) { return shape ? tensor::to_string(*shape) : "none"; }
@@ -73,6 +80,17 @@ void compare(const tensor::Manifest& file, const tensor::Manifest& found, Worker
     check.mismatches.push_back({std::string(name), "extra", "absent", "present"});
 }
 
+/// What a manager holds for one worker goes before the next, however reading it ended.
+class Released {
+ public:
+  explicit Released(transfer::TransferManager& manager) : manager_(manager) {}
+  Released(const Released&) = delete;
+  ~Released() { manager_.release(); }
+
+ private:
+  transfer::TransferManager& manager_;
+};
+
 /// Reads what lies in the worker's memory now, and digests it here: trusts nothing that the worker says of it.
 Result<tensor::Manifest> read_worker(App& app, transfer::Session& session, const control::WorkerEntry& entry,
                                      Deadline deadline) {
@@ -80,25 +98,34 @@ Result<tensor::Manifest> read_worker(App& app, transfer::Session& session, const
   transfer::Catalogue memory =
       TOWLINE_TRY(transfer::allocate_for(entry.worker.manifest, session.device(), {.shareable = true, .pinned = true}));
   TOWLINE_TRY(manager.register_tensors(std::move(memory)));
+  const Released released(manager);
   ProgressBar bar(app.clock(), app.progress_style(), "read");
   transfer::ReceiveOptions options = receive_options(app, deadline, bar);
   options.verify = false;
+  options.connect_timeout = std::min(options.connect_timeout, kConnectTimeout);
+  options.stall_timeout = std::min(options.stall_timeout, kStallTimeout);
   const transfer::ReceiveReport report =
       manager.receive({entry.worker.transport_metadata, entry.worker.manifest, "worker " + entry.worker_id}, options);
   TOWLINE_TRY(Result<void>(report.status));
   const transfer::Catalogue digested =
       TOWLINE_TRY(with_digests(manager.catalogue(), session.device(), app.clock(), deadline));
-  manager.release();
   return digested.manifest();
 }
 
-Result<WorkerCheck> check_worker(App& app, transfer::Session& session, const control::WorkerEntry& entry,
-                                 const tensor::Manifest& file, Deadline deadline) {
+/// One that cannot be read is a finding too, and the others are looked at all the same.
+WorkerCheck check_worker(App& app, transfer::Session& session, control::Metadata& metadata,
+                         const control::SourceRef& worker, const tensor::Manifest& file, Deadline deadline) {
   const TimePoint start = app.clock().now();
-  WorkerCheck check{.worker_id = entry.worker_id, .tensors = file.size()};
+  WorkerCheck check{.worker_id = worker.worker_id, .tensors = file.size()};
   for (const tensor::TensorDesc& desc : file) check.bytes += desc.bytes;
-  const tensor::Manifest found = TOWLINE_TRY(read_worker(app, session, entry, deadline));
-  compare(file, found, check);
+  const auto read = [&]() -> Result<tensor::Manifest> {
+    const control::WorkerEntry entry = TOWLINE_TRY(metadata.get(worker.source_id, worker.worker_id, deadline));
+    return read_worker(app, session, entry, deadline);
+  };
+  if (const Result<tensor::Manifest> found = read(); found.has_value())
+    compare(file, *found, check);
+  else
+    check.unread = found.error();
   check.elapsed = app.clock().now() - start;
   return check;
 }
@@ -115,6 +142,7 @@ Document document_of(const WorkerCheck& check) {
   document.set("worker_id", check.worker_id).set("tensor_count", uint64_t{check.tensors});
   document.set("verified_count", uint64_t{check.verified}).set("bytes", check.bytes);
   document.set("seconds", std::chrono::duration<double>(check.elapsed).count()).set("mismatches", mismatches);
+  document.set("error", check.unread ? std::optional(check.unread->message) : std::nullopt);
   return document;
 }
 
@@ -125,21 +153,21 @@ Result<tensor::Manifest> read_checkpoint(App& app, transfer::Session& session, c
   return digest_checkpoint(storages.context(), session.device(), path, TOWLINE_TRY(load_options(app, deadline)));
 }
 
-Result<std::vector<control::WorkerEntry>> workers_of(control::Metadata& metadata, const ReplicaFlags& flags,
-                                                     const std::vector<std::string>& wanted, Deadline deadline) {
-  std::vector<control::WorkerEntry> workers;
+Result<std::vector<control::SourceRef>> workers_of(control::Metadata& metadata, const ReplicaFlags& flags,
+                                                   const std::vector<std::string>& wanted, Deadline deadline) {
   const control::SourceFilter filter{
       .status = control::SourceStatus::kReady, .model_name = flags.model, .rank = flags.rank};
-  const std::vector<control::SourceRef> ready = TOWLINE_TRY(metadata.list(filter, deadline));
-  for (const control::SourceRef& ref : ready)
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), ref.worker_id) != wanted.end())
-      workers.push_back(TOWLINE_TRY(metadata.get(ref.source_id, ref.worker_id, deadline)));
+  std::vector<control::SourceRef> workers = TOWLINE_TRY(metadata.list(filter, deadline));
+  if (!wanted.empty())
+    std::erase_if(workers, [&wanted](const control::SourceRef& ref) {
+      return std::find(wanted.begin(), wanted.end(), ref.worker_id) == wanted.end();
+    });
   for (const std::string& id : wanted)
-    if (std::none_of(workers.begin(), workers.end(), [&id](const auto& entry) { return entry.worker_id == id; }))
+    if (std::none_of(workers.begin(), workers.end(), [&id](const auto& ref) { return ref.worker_id == id; }))
       return fail(Code::kNotFound, "worker {}: does not serve '{}' now; `towline ls` shows who does", id, flags.model);
   if (workers.empty())
-    return fail(Code::kNotFound, "model '{}': no replica serves it now; `towline ls` shows who serves what",
-                flags.model);
+    return fail(Code::kNotFound, "model '{}': no replica serves rank {} now; `towline ls` shows who serves what",
+                flags.model, flags.rank);
   return workers;
 }
 
@@ -154,15 +182,40 @@ std::string text_of(const std::vector<WorkerCheck>& checks) {
   for (const WorkerCheck& check : checks) {
     table.add({check.worker_id, std::to_string(check.tensors), std::to_string(check.verified), to_string(check.bytes),
                seconds(check.elapsed)});
+    if (check.unread)
+      mismatches += fmt::format("worker {}: not read: {}\n", escape_control(check.worker_id),
+                                escape_control(check.unread->message));
     for (size_t i = 0; i < std::min(check.mismatches.size(), kShownMax); ++i) {
       const Mismatch& mismatch = check.mismatches[i];
-      mismatches += fmt::format("worker {}: tensor '{}': {}: {} in the file, {} in its memory\n", check.worker_id,
-                                mismatch.tensor, mismatch.what, mismatch.expected, mismatch.found);
+      mismatches +=
+          fmt::format("worker {}: tensor '{}': {}: {} in the file, {} in its memory\n", escape_control(check.worker_id),
+                      escape_control(mismatch.tensor), mismatch.what, mismatch.expected, mismatch.found);
     }
     if (check.mismatches.size() > kShownMax)
-      mismatches += fmt::format("worker {}: and {} more\n", check.worker_id, check.mismatches.size() - kShownMax);
+      mismatches +=
+          fmt::format("worker {}: and {} more\n", escape_control(check.worker_id), check.mismatches.size() - kShownMax);
   }
   return table.text() + mismatches;
+}
+
+/// What is wrong, of all of them; nothing when all hold what the file has.
+Result<void> verdict(const std::vector<WorkerCheck>& checks, const std::string& model, const std::string& checkpoint) {
+  size_t mismatches = 0;
+  std::vector<const WorkerCheck*> unread;
+  for (const WorkerCheck& check : checks) {
+    mismatches += check.mismatches.size();
+    if (check.unread) unread.push_back(&check);
+  }
+  const std::string more =
+      unread.empty() ? "" : fmt::format("; {} of {} workers could not be read", unread.size(), checks.size());
+  if (mismatches > 0)
+    return fail(Code::kDataLoss, "model '{}': {} mismatches against '{}'{}; stop serving the workers named above",
+                model, mismatches, checkpoint, more);
+  if (unread.empty()) return {};
+  return fail(
+      unread.front()->unread->code,
+      "model '{}': {} of {} workers could not be read, the first of them {}: {}; see its log, or start it again", model,
+      unread.size(), checks.size(), unread.front()->worker_id, unread.front()->unread->message);
 }
 
 Result<void> run_verify(App& app, const Arguments& arguments) {
@@ -171,24 +224,24 @@ Result<void> run_verify(App& app, const Arguments& arguments) {
   const ReplicaFlags flags =
       TOWLINE_TRY(replica_flags(app, arguments, arguments.find("model").value_or(model_name_of(checkpoint))));
   const auto metadata = TOWLINE_TRY(app.connect());
-  const std::vector<control::WorkerEntry> workers =
+  const std::vector<control::SourceRef> workers =
       TOWLINE_TRY(workers_of(*metadata, flags, arguments.list("worker"), deadline));
   const auto session = TOWLINE_TRY(app.open_session());
   const tensor::Manifest file = TOWLINE_TRY(read_checkpoint(app, *session, checkpoint, deadline));
   std::vector<WorkerCheck> checks;
   std::vector<Document> documents;
-  size_t mismatches = 0;
-  for (const control::WorkerEntry& entry : workers) {
-    checks.push_back(TOWLINE_TRY(check_worker(app, *session, entry, file, deadline)));
+  for (const control::SourceRef& worker : workers) {
+    checks.push_back(check_worker(app, *session, *metadata, worker, file, deadline));
     documents.push_back(document_of(checks.back()));
-    mismatches += checks.back().mismatches.size();
+    if (app.stop().cut()) return fail(Code::kCancelled, "stopped");
   }
-  TOWLINE_TRY(app.print(
-      Document("towline.verify/1").set("model", flags.model).set("verified", mismatches == 0).set("workers", documents),
-      text_of(checks)));
-  if (mismatches == 0) return {};
-  return fail(Code::kDataLoss, "model '{}': {} mismatches against '{}'; stop serving the workers named above",
-              flags.model, mismatches, checkpoint);
+  const Result<void> found = verdict(checks, flags.model, checkpoint);
+  TOWLINE_TRY(app.print(Document("towline.verify/1")
+                            .set("model", flags.model)
+                            .set("verified", found.has_value())
+                            .set("workers", documents),
+                        text_of(checks)));
+  return found;
 }
 
 }  // namespace

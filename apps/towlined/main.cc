@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "towline/base/options.h"
 #include "towline/base/text.h"
@@ -72,9 +71,12 @@ Result<void> read_config_file(Options& options) {
   if (!file) {
     return fail(Code::kInvalidArgument, "settings file '{}': cannot be read; check the path given as `config`", path);
   }
-  std::stringstream text;
-  text << file.rdbuf();
-  return options.set_from_file(text.str(), path);
+  std::string text;
+  std::getline(file, text, '\0');
+  if (!file.eof()) {  // a folder opens, and cannot be read
+    return fail(Code::kInvalidArgument, "settings file '{}': cannot be read; check the path given as `config`", path);
+  }
+  return options.set_from_file(text, path);
 }
 
 Result<Options> settings(const Command& command) {
@@ -171,10 +173,11 @@ Result<void> serve(const Options& options, const std::string& ready_file, Clock&
   const Task reaping = reaper.start();
   TOWLINE_TRY(write_ready_file(ready_file, server->address(), store_url, scraped ? scraped->address() : ""));
   fmt::print("towlined: listening on {}\n", server->address());
-  std::fflush(stdout);
+  std::fflush(stdout);  // for who watches: the ready file, not this line, is the result
   const sigset_t signals = stop_signals();
   int signal = 0;
   sigwait(&signals, &signal);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // a second one ends the process at once
   Logger(log, "towlined").info("stopping after {}", strsignal(signal));
   return {};
 }
@@ -188,8 +191,6 @@ int run(const Command& command) {
   auto options = settings(command);
   if (!options) return report(options.error(), kMisused);
   const auto log = make_log(*options);
-  const sigset_t signals = stop_signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are threads: only sigwait() takes them
   const auto clock = make_system_clock();
   const auto served = serve(*options, command.ready_file, *clock, *log);
   if (served) return kDone;
@@ -200,6 +201,8 @@ int run(const Command& command) {
 }  // namespace towline::control
 
 int main(int argc, char** argv) {
+  const sigset_t signals = towline::control::stop_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are threads: only sigwait() takes them
   CLI::App app("The metadata server: who has which model. It never touches tensor bytes.", "towlined");
   towline::control::Command command;
   towline::control::add_flags(app, command);
