@@ -36,7 +36,8 @@ Result<void> make_folder(const std::string& folder) {
 void remove_parts(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (entry.path().extension() == ".part") std::filesystem::remove(entry.path(), ignored);
+    if (entry.path().filename().string().starts_with("model") && entry.path().extension() == ".part")
+      std::filesystem::remove(entry.path(), ignored);
 }
 
 Result<void> run_make_checkpoint(App& app, const Arguments& arguments) {

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <tuple>
 
 #include "errors.h"
@@ -27,7 +28,10 @@ using Held =
 constexpr uint64_t kUncut = uint64_t{1} << 62;
 
 Deadline deadline_of(const Clock& clock, std::optional<double> timeout) {
-  if (!timeout) return kNoDeadline;
+  constexpr double kEver = 1e9;  // seconds: 31 years, well within Nanoseconds
+  if (timeout && std::isnan(*timeout)) throw nb::value_error("a timeout is a number of seconds, or None");
+  if (!timeout || *timeout > kEver) return kNoDeadline;
+  if (*timeout < 0) return clock.now();
   return deadline_after(clock, std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(*timeout)));
 }
 

@@ -51,7 +51,7 @@ void Publisher::stop() {
   task_.request_stop();
   task_.join();
   if (std::exchange(finished_, true)) return;
-  if (ready_sent_ && !stale_sent_) {
+  if (source_ && ready_sent_ && !stale_sent_) {
     const auto said = send(SourceStatus::kStale);  // best effort: the reaper finds us if this is lost
     if (!said) log_.debug("stale not said: {}", to_string(said.error()));
   }

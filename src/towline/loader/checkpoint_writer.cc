@@ -18,6 +18,7 @@ struct Buffer {
   std::shared_ptr<std::byte> bytes;
   std::shared_ptr<const storage::StorageRegion> region;
   Completion write;  // invalid: free
+  Bytes submitted;   // by that write
 };
 
 /// One file under its temporary name. What is appended is written behind the caller's back, two buffers deep, past the
@@ -76,7 +77,10 @@ Result<void> FileWriter::reopen_buffered() {
 Result<void> FileWriter::settle(Buffer& buffer) {
   if (!buffer.write.valid()) return {};
   const Completion write = std::exchange(buffer.write, Completion());
-  return storage::await(clock_, storage_, write, deadline_, fmt::format("file '{}': a write", path_));
+  TOWLINE_TRY(storage::await(clock_, storage_, write, deadline_, fmt::format("file '{}': a write", path_)));
+  if (write.moved(0) == buffer.submitted) return {};
+  return fail(Code::kDataLoss, "file '{}': {} of {} bytes were written; is the disk full?", path_, write.moved(0),
+              buffer.submitted);
 }
 
 Result<std::span<std::byte>> FileWriter::room() {
@@ -92,6 +96,7 @@ Result<void> FileWriter::advance(size_t bytes) {
 // Starts the write of the first `bytes` of the buffer at hand. What is left of it moves to the front of the next one.
 Result<void> FileWriter::flush(size_t bytes) {
   const storage::Segment segment{written_, current().region, Bytes(0), Bytes(bytes)};
+  current().submitted = Bytes(bytes);
   current().write = TOWLINE_TRY(file_->submit(Direction::kWrite, std::span(&segment, 1), nullptr, deadline_));
   written_ += Bytes(bytes);
   const std::byte* const rest = current().bytes.get() + bytes;

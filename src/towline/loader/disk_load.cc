@@ -18,6 +18,7 @@ transfer::LoadStrategy::Attempt DiskLoad::attempt() {
   const auto load = [this]() -> Result<void> {
     const LoadedCheckpoint loaded = TOWLINE_TRY(load_checkpoint(context_, session_.device(), path_, options_));
     TOWLINE_TRY(session_.manager().register_tensors(TOWLINE_TRY(catalogue_of(loaded))));
+    registered_ = true;
     report_ = loaded.report;
     return {};
   };

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "towline/loader/safetensors_loader.h"
 #include "towline/transfer/load_strategy.h"
@@ -20,7 +21,9 @@ class DiskLoad final : public transfer::LoadStrategy {
   std::string_view name() const override { return "disk"; }
   Result<void> available() override;
   Attempt attempt() override;
-  void roll_back() override { session_.manager().release(); }
+  void roll_back() override {
+    if (std::exchange(registered_, false)) session_.manager().release();
+  }
 
   /// Of the last attempt that succeeded.
   const LoadReport& report() const { return report_; }
@@ -31,6 +34,7 @@ class DiskLoad final : public transfer::LoadStrategy {
   std::string path_;
   LoadOptions options_;
   LoadReport report_;
+  bool registered_ = false;  ///< what the manager has is ours
 };
 
 /// What was loaded, as a catalogue.

@@ -274,6 +274,13 @@ void TransferManager::record_health(const Result<void>& status, bool posted) {
   }
 }
 
+AddressRanges TransferManager::quarantined_ranges() const {
+  AddressRanges ranges;
+  for (const Quarantined& entry : quarantine_)
+    for (const device::MemoryRegionPtr& region : entry.memory) ranges.add(region->address(), region->bytes());
+  return ranges;
+}
+
 void TransferManager::quarantine(std::vector<Completion> unsettled, std::vector<device::MemoryRegionPtr> memory) {
   for (Completion& late : unsettled) quarantine_.push_back({std::move(late), memory});
 }

@@ -12,6 +12,7 @@
 #include "towline/base/log.h"
 #include "towline/base/metrics.h"
 #include "towline/device/device.h"
+#include "towline/transfer/address_ranges.h"
 #include "towline/transfer/allocations.h"
 #include "towline/transfer/arena_view.h"
 #include "towline/transfer/batch_runner.h"
@@ -165,7 +166,8 @@ class TransferManager {
   ReceiveReport receive(const ReceiveSource& source, const ReceiveOptions& options);
 
   /// Starts reads of plain ranges into registered memory; ranges of no bytes are left out, and nothing when none is
-  /// left. Errors: the transport's; nothing was started then.
+  /// left. The manager outlives what it returns. Errors: the transport's; kUnavailable - an earlier receive may still
+  /// write there. What was started by then is given up, and quarantined while it may still write.
   Result<std::unique_ptr<PostedRead>> post_reads(transport::PeerId peer, std::span<const RangeRead> ranges,
                                                  const RangeReadOptions& options = {});
   /// Waits for all of them; they are over afterwards, however it ends. Null entries are passed over.
@@ -195,7 +197,9 @@ class TransferManager {
                     const TransferPlan& plan, Verifier* verifier, Attempt& attempt);
   Result<void> run(const ReceiveSource& source, const ReceiveOptions& options, const TransferPlan& plan,
                    transport::Batch& batch, Verifier* verifier, Attempt& attempt);
+  AddressRanges quarantined_ranges() const;
   Result<void> refuse_quarantined(const Catalogue& local, const Match& match) const;
+  void give_up(PostedRead& read);
   void quarantine(std::vector<Completion> unsettled, std::vector<device::MemoryRegionPtr> memory);
   Result<void> synchronize(Deadline deadline);
   void count_failure(const RunFailure& failure);

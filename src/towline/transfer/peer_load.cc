@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "towline/transfer/layout.h"
 #include "towline/transfer/load_metrics.h"
@@ -158,12 +159,18 @@ Result<void> PeerLoad::prepare_memory(const control::WorkerEntry& entry) {
   return {};
 }
 
-/// Our copy is what the source published, so its digests are now ours: whoever pulls from us checks against them.
+/// What was pulled is what the source published, so its digests are now ours: whoever pulls from us checks against
+/// them. Those that the tensors had before speak of other bytes.
 Result<void> PeerLoad::adopt_digests(const control::WorkerEntry& entry) {
-  if (!owns_memory_) return {};
+  if (options_.receive.destination != nullptr) return {};
+  std::map<std::string_view, const tensor::TensorDesc*> published;
+  for (const tensor::TensorDesc& desc : entry.worker.manifest) published.emplace(desc.name, &desc);
   std::vector<LocalTensor> tensors(context_.manager.catalogue().tensors().begin(),
                                    context_.manager.catalogue().tensors().end());
-  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].desc.digest = entry.worker.manifest[i].digest;
+  for (LocalTensor& tensor : tensors) {
+    const auto found = published.find(tensor.desc.name);
+    if (found != published.end()) tensor.desc.digest = found->second->digest;
+  }
   return context_.manager.describe_again(TOWLINE_TRY(Catalogue::build(std::move(tensors))));
 }
 

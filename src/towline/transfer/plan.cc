@@ -6,7 +6,9 @@ namespace towline::transfer {
 
 PlanLimits limits_for(const transport::TransportCaps& caps, PlanLimits wanted) {
   const auto capped = [](Bytes value, Bytes limit) { return limit == Bytes(0) ? value : std::min(value, limit); };
-  wanted.chunk_bytes = std::max(Bytes(1), capped(wanted.chunk_bytes, caps.piece_bytes_max));
+  const Bytes at_once =
+      capped(caps.piece_bytes_max == Bytes(0) ? wanted.chunk_bytes : caps.piece_bytes_max, caps.bytes_in_flight_max);
+  wanted.chunk_bytes = std::max(Bytes(1), std::min(wanted.chunk_bytes, at_once));
   wanted.post_bytes = std::max(wanted.chunk_bytes, capped(wanted.post_bytes, caps.bytes_in_flight_max));
   if (caps.pieces_per_post_max > 0) wanted.post_pieces = std::min(wanted.post_pieces, caps.pieces_per_post_max);
   wanted.post_pieces = std::max<uint64_t>(1, wanted.post_pieces);

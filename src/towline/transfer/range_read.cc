@@ -29,16 +29,29 @@ Result<std::unique_ptr<PostedRead>> TransferManager::post_reads(transport::PeerI
   if (posted->plan_.posts.empty()) return std::unique_ptr<PostedRead>();
   posted->ranges_ = static_cast<size_t>(
       std::count_if(ranges.begin(), ranges.end(), [](const RangeRead& range) { return range.bytes > Bytes(0); }));
-  posted->memory_ = options.memory;
+  posted->memory_ = options.memory.empty() ? catalogue_->regions() : options.memory;
+  const AddressRanges held = quarantined_ranges();
+  for (const RangeRead& range : ranges)
+    if (held.overlap(range.local, range.bytes))
+      return fail(Code::kUnavailable,
+                  "{} bytes at {}: an earlier receive was given up and may still write there; remove that peer, or use "
+                  "other memory",
+                  range.bytes, range.local);
   posted->batch_ = TOWLINE_TRY(transport_.prepare(peer, Direction::kRead, posted->plan_.pieces));
   RunOptions limits;
   limits.window_bytes = options.window_bytes;
   limits.deadline = options.deadline;
   posted->runner_ = std::make_unique<BatchRunner>(transport_, posted->plan_, *posted->batch_, limits);
   posted->posted_at_ = clock_.now();
+  posted->on_drop_ = [this](PostedRead& read) { give_up(read); };
   const Result<bool> started = posted->runner_->step();
   if (!started.has_value()) return started.error();
   return posted;
+}
+
+void TransferManager::give_up(PostedRead& read) {
+  read.runner_->cancel();
+  quarantine(read.runner_->settle(clock_, deadline_after(clock_, WaitOptions().settle_grace)), read.memory_);
 }
 
 RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedRead>> posted, Deadline deadline) {
@@ -55,7 +68,6 @@ RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedR
     earliest = std::min(earliest, read->posted_at_);
     memory.insert(memory.end(), read->memory_.begin(), read->memory_.end());
   }
-  if (memory.empty()) memory = catalogue_->regions();
   std::optional<RunFailure> failure = run_all(clock_, transport_, runners, {.deadline = deadline});
   if (failure) {
     report.unsettled = failure->unsettled.size();
@@ -66,6 +78,7 @@ RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedR
   } else {
     report.status = synchronize(deadline);
   }
+  for (const auto& read : posted) read->on_drop_ = nullptr;
   record_health(report.status, true);
   report.duration = clock_.now() - earliest;
   return report;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,14 +22,20 @@ struct RangeReadOptions {
   Deadline deadline = kNoDeadline;  ///< of the transport's; the wait has its own
   Bytes window_bytes = MiB(64);
   PlanLimits plan;
-  /// What the ranges lie in, held until they have settled. Empty: the manager's catalogue holds it.
+  /// What the ranges lie in, held until they have settled. Empty: what the manager's catalogue lies in.
   std::vector<device::MemoryRegionPtr> memory = {};
 };
 
-/// Reads under way, until they are awaited. Dropping it cancels them; what may still write then is up to the transport,
-/// which holds the memory.
+/// Reads under way, until they are awaited. Dropping it gives them up: they are cancelled and given a grace to end, and
+/// what may still write then is the manager's quarantine.
 class PostedRead {
  public:
+  PostedRead() = default;
+  PostedRead(const PostedRead&) = delete;
+  PostedRead& operator=(const PostedRead&) = delete;
+  ~PostedRead() {
+    if (on_drop_) on_drop_(*this);
+  }
   Bytes bytes() const { return plan_.bytes; }
   size_t ranges() const { return ranges_; }
   TimePoint posted_at() const { return posted_at_; }
@@ -41,6 +48,7 @@ class PostedRead {
   std::unique_ptr<transport::Batch> batch_;
   std::unique_ptr<BatchRunner> runner_;
   std::vector<device::MemoryRegionPtr> memory_;
+  std::function<void(PostedRead&)> on_drop_;  ///< empty once they are over
 };
 
 /// What a set of reads came to.

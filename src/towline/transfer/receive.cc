@@ -1,7 +1,6 @@
 // The receive of TransferManager: compare, prepare, post, wait, verify, synchronise.
 
 #include <algorithm>
-#include <map>
 
 #include "towline/transfer/manager.h"
 #include "towline/transfer/metrics.h"
@@ -41,26 +40,6 @@ Result<size_t> compare_digests(const Match& match, const tensor::Manifest& sourc
   }
   return verified;
 }
-
-/// Ranges of memory, merged: whoever describes the same bytes anew must not get around them.
-class Ranges {
- public:
-  void add(Address start, Bytes bytes) {
-    Address end = start + bytes;
-    auto next = by_start_.upper_bound(start);
-    if (next != by_start_.begin() && std::prev(next)->second >= start) start = (--next)->first;
-    for (; next != by_start_.end() && next->first <= end; next = by_start_.erase(next))
-      end = std::max(end, next->second);
-    by_start_[start] = end;
-  }
-  bool overlap(Address start, Bytes bytes) const {
-    const auto next = by_start_.lower_bound(start + bytes);
-    return bytes > Bytes(0) && next != by_start_.begin() && std::prev(next)->second > start;
-  }
-
- private:
-  std::map<Address, Address> by_start_;
-};
 
 /// What happens to pieces as their posts end: the next part of each tensor is handed to the verifier, and the caller
 /// hears how far it is.
@@ -119,12 +98,13 @@ struct TransferManager::Attempt {
   const Catalogue& local;
   Match match;
   ReceiveReport report;
+  bool posted = false;  ///< on the data plane, whose health its end tells
 };
 
 ReceiveReport TransferManager::receive(const ReceiveSource& source, const ReceiveOptions& options) {
   sweep_quarantine();
   const TimePoint start = clock_.now();
-  Attempt attempt{options.destination != nullptr ? *options.destination : *catalogue_, {}, {}};
+  Attempt attempt{options.destination != nullptr ? *options.destination : *catalogue_, {}, {}, false};
   ReceiveReport& report = attempt.report;
   const auto* const known = std::get_if<transport::PeerId>(&source.peer);
   const Result<transport::PeerId> peer =
@@ -160,7 +140,7 @@ Result<void> TransferManager::receive_from(const ReceiveSource& source, const Re
     return {};
   }
   Result<void> moved = move_and_verify(source, options, peer, attempt);
-  record_health(moved, report.state != MemoryState::kClean);
+  record_health(moved, attempt.posted);
   TOWLINE_TRY(std::move(moved));
   report.state = MemoryState::kComplete;
   report.bytes = attempt.match.bytes;
@@ -190,17 +170,15 @@ Result<void> TransferManager::compare(const ReceiveSource& source, const Receive
 /// A late write of an earlier receive would land in the middle of this one, and after it had been verified.
 Result<void> TransferManager::refuse_quarantined(const Catalogue& local, const Match& match) const {
   if (quarantine_.empty()) return {};
-  Ranges held;
-  for (const Quarantined& entry : quarantine_)
-    for (const device::MemoryRegionPtr& region : entry.memory) held.add(region->address(), region->bytes());
+  const AddressRanges held = quarantined_ranges();
   for (const Match::Pair& pair : match.pairs) {
-    const LocalTensor& tensor = local.tensors()[pair.local];
-    if (held.overlap(tensor.desc.address, tensor.desc.bytes))
+    const tensor::TensorDesc& tensor = local.tensors()[pair.local].desc;
+    if (held.overlap(tensor.address, tensor.bytes))
       return fail(
           Code::kUnavailable,
           "tensor '{}': an earlier receive was given up and may still write its memory; remove that peer, or use "
           "other memory",
-          tensor.desc.name);
+          tensor.name);
   }
   return {};
 }
@@ -247,7 +225,9 @@ Result<void> TransferManager::run(const ReceiveSource& source, const ReceiveOpti
   wait.stall_timeout = options.stall_timeout;
   wait.settle_grace = options.settle_grace;
   std::optional<RunFailure> failure = run_all(clock_, transport_, runners, wait);
+  attempt.posted = true;
   if (!failure) return {};
+  attempt.posted = failure->posted;
   if (!failure->posted) attempt.report.state = MemoryState::kClean;
   attempt.report.unsettled = failure->unsettled.size();
   quarantine(std::move(failure->unsettled), attempt.local.regions());

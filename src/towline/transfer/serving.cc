@@ -40,7 +40,11 @@ Result<std::unique_ptr<Serving>> Serving::start(Session& session, control::Metad
   self->endpoint_ = self->server_->address();
   control::PublisherHooks hooks;
   hooks.healthy = [self] { return self->session_.manager().healthy(); };
-  hooks.record = [self]() -> Result<control::WorkerRecord> { return self->record(); };
+  hooks.record = [self]() -> Result<control::WorkerRecord> {
+    control::WorkerRecord record = self->record();
+    if (!record.manifest.empty()) return record;
+    return fail(Code::kFailedPrecondition, "no tensors are registered; load or register some before serving");
+  };
   hooks.gave_up = wanted.on_lost;
   hooks.published = [self](const control::PublishedSource& source) { self->answer_as(source); };
   self->publisher_ = std::make_unique<control::Publisher>(metadata, session.clock(), session.log(), wanted.identity,

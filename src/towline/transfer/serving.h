@@ -27,7 +27,9 @@ struct ServingOptions {
 /// own for the manifest. Dropping it says STALE; the memory stays registered until the session lets it go.
 class Serving {
  public:
-  /// Returns once the server lists us as READY. `session` and `metadata` outlive it.
+  /// Returns once the server lists us as READY. `session` and `metadata` outlive it. Errors: what the publication was
+  /// refused with, kFailedPrecondition where nothing is registered and kAlreadyExists where another process serves
+  /// under the worker id among them; kDeadlineExceeded.
   static Result<std::unique_ptr<Serving>> start(Session& session, control::Metadata& metadata, ServingOptions options,
                                                 Deadline deadline);
   Serving(const Serving&) = delete;

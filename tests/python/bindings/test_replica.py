@@ -85,6 +85,20 @@ def test_a_replica_that_pulled_serves_the_next(server: str) -> None:
         assert same(third.tensors, model())
 
 
+@pytest.mark.parametrize("digests", [True, False])
+def test_tensors_that_were_pulled_into_are_a_verified_source(server: str, digests: bool) -> None:
+    first = {"w": torch.arange(1000.0), "b": torch.ones(7)}
+    with towline.serve(first, model="onward", server=server), towline.Replica(server=server) as middle:
+        target = {**blank(first), "own": torch.full((3,), 5.0)}
+        middle.register(target, digests=digests)
+        middle.pull("onward")
+        middle.serve("onward-2")
+        with towline.pull("onward-2", server=server) as last:
+            assert last.report is not None
+            assert last.report.verified_count == (3 if digests else 2)
+            assert same(last.tensors, {**first, "own": target["own"]})
+
+
 def test_a_checkpoint_is_served_from_disk(server: str, tmp_path: pathlib.Path) -> None:
     tensors = {name: tensor for name, tensor in model().items() if not tensor.is_complex()}
     save_file(tensors, tmp_path / "model.safetensors")

@@ -332,6 +332,7 @@ TEST_F(Failing, AStartThatFailsLeavesTheMemoryToBeTreatedAsTouched) {
   options.on_transfer_start = []() -> Result<void> { return fail(Code::kCancelled, "not now"); };
   const ReceiveReport report = receive(options);
   EXPECT_EQ(report.status.error().message, "not now");
+  EXPECT_TRUE(manager_.healthy()) << "the data plane did nothing wrong";
   EXPECT_EQ(report.state, MemoryState::kDirty);
   EXPECT_EQ(agent_.posts, 0u);
 }
@@ -433,6 +434,28 @@ TEST_F(Failing, RangesCountNoReceive) {
   EXPECT_EQ(report.bytes, Bytes(16));
   EXPECT_EQ(report.ranges, 2u);
   EXPECT_THAT(metrics_.samples(metrics::kReceives.name), IsEmpty());
+}
+
+TEST_F(Failing, RangesAreNotReadIntoWhatMayStillBeWritten) {
+  agent_.refuses_release = true;
+  agent_.statuses = {"PROC"};
+  const RangeRead ranges[] = {{Address(0x9000), Address(0x1000), Bytes(8), DeviceOrdinal(0)}};
+  std::vector<std::unique_ptr<PostedRead>> reads;
+  reads.push_back(manager_.post_reads(transport::PeerId(1), ranges).value());
+  const RangeReadReport late = manager_.await_reads(std::move(reads), clock_->now());
+  EXPECT_EQ(late.unsettled, 1u);
+  const auto again = manager_.post_reads(transport::PeerId(1), ranges);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code, Code::kUnavailable);
+  EXPECT_EQ(receive().status.error().code, Code::kUnavailable);
+}
+
+TEST_F(Failing, AReadThatIsDroppedUnderWayIsQuarantined) {
+  agent_.refuses_release = true;
+  agent_.statuses = {"PROC"};
+  const RangeRead ranges[] = {{Address(0x9000), Address(0x1000), Bytes(8), DeviceOrdinal(0)}};
+  manager_.post_reads(transport::PeerId(1), ranges).value().reset();
+  EXPECT_EQ(manager_.quarantined(), 1u);
 }
 
 TEST_F(Failing, AReadThatIsDroppedIsGivenUp) {

@@ -100,9 +100,10 @@ void Connection::Callbacks::on_ask_sent(void* request, ucs_status_t status, void
 }
 
 ucs_status_t Connection::Callbacks::on_answer(void* book, const void* header, size_t header_bytes, void* data,
-                                              size_t data_bytes, const ucp_am_recv_param_t* /*param*/) {
+                                              size_t data_bytes, const ucp_am_recv_param_t* param) {
   AnswerHeader answer{};
-  if (header_bytes != sizeof(answer)) return UCS_OK;
+  const bool is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // data would be a descriptor
+  if (header_bytes != sizeof(answer) || is_rendezvous) return UCS_OK;
   std::memcpy(&answer, header, sizeof(answer));
   Ask* const ask = static_cast<AskBook*>(book)->find(answer.id);
   if (ask != nullptr && !ask->answered)
