@@ -69,7 +69,7 @@ class PullRun {
     if (!arguments_.has("or-load")) {
       TOWLINE_TRY(peer.available());
       const transfer::LoadStrategy::Attempt attempt = peer.attempt();
-      TOWLINE_TRY(Result<void>(attempt.status));
+      if (!attempt.status.has_value()) return explained(attempt.status.error(), peer);
       return summary_of(peer, session_.options().transport);
     }
     const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app_.clock(), app_.log()));
@@ -81,6 +81,15 @@ class PullRun {
   }
 
  private:
+  /// What failed with a worker says what can be done from here.
+  Error explained(const Error& error, const transfer::PeerLoad& peer) const {
+    if (!peer.source()) return error;
+    return fail(
+        error.code, error.scope,
+        "model '{}': worker {}: {}; `towline ls` shows who else serves it, `--or-load CHECKPOINT` reads it from disk",
+        flags_.model, peer.source()->worker_id, error.message);
+  }
+
   App& app_;
   transfer::Session& session_;
   control::Metadata& metadata_;

@@ -133,6 +133,7 @@ void Stop::block() {
 Stop& Stop::start(std::function<void(Stop&)> report) {
   static Stop* const stop = new Stop(std::move(report));
   std::thread([] { stop->watch(); }).detach();
+  stop->watching_.wait(false);
   return *stop;
 }
 
@@ -146,6 +147,11 @@ bool Stop::begin_serving() {
 void Stop::wait() { clock_->wait(ended_, 0, kNoDeadline); }
 
 void Stop::watch() {
+  // This thread's heap is made before the verb starts: it takes the lock on the process's memory, which a verb that
+  // fills gigabytes holds for seconds.
+  heap_ = std::make_unique<std::byte[]>(1);
+  watching_ = true;
+  watching_.notify_one();
   signal_ = next_signal();
   State expected = State::kWorking;
   const bool is_cut = state_.compare_exchange_strong(expected, State::kCut);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -69,6 +70,8 @@ class Stop {
   std::unique_ptr<StoppableClock> owned_clock_;
   Clock* clock_;
   std::function<void(Stop&)> report_;
+  std::unique_ptr<std::byte[]> heap_;  ///< of the watching thread, so that it has one
+  std::atomic<bool> watching_{false};
   std::atomic<State> state_{State::kWorking};
   std::atomic<int> signal_{0};
   std::atomic<bool> said_{false};

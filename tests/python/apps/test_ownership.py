@@ -135,3 +135,22 @@ def test_a_workers_endpoint_is_no_metadata_server(programs: Programs, checkpoint
     code, _, err = towline("ls", "--server", replica["address"])
     assert code == 1
     assert "it is no metadata server" in err
+
+
+def test_a_checkpoint_without_tensors_is_not_served(programs: Programs, tmp_path: pathlib.Path) -> None:
+    save_file({}, tmp_path / "empty.safetensors")
+    code, out, err = towline("serve", tmp_path / "empty.safetensors", "--server", server(programs), "--json")
+    assert code == 1
+    assert json.loads(out)["error"]["code"] == "failed_precondition"
+    assert "no tensors are registered" in err
+
+
+def test_a_pull_from_a_worker_that_is_gone_says_what_can_be_done(programs: Programs, checkpoint: pathlib.Path) -> None:
+    address = server(programs)
+    programs.start("towline", "serve", checkpoint, "--model", "m", "--worker-id", "w1", "--server", address)
+    programs.processes[-1].kill()
+    programs.processes.pop().wait()
+    code, _, err = towline("pull", "m", "--server", address)
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("towline: error: model 'm': worker w1: ") and "`--or-load CHECKPOINT` reads it from disk" in last
