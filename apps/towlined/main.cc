@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <map>
 
 #include "towline/base/options.h"
@@ -209,7 +210,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      return std::cout.flush() ? towline::control::kDone : towline::control::kFailed;
+    }
     const auto misuse = fmt::format("{}; see towlined --help", error.what());
     return towline::control::report({towline::Code::kInvalidArgument, {}, misuse}, towline::control::kMisused);
   }

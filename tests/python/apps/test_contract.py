@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 import torch
@@ -101,6 +102,20 @@ def test_intervals_of_the_server_have_a_least_value(flag: str) -> None:
     done = subprocess.run([BINARIES / "towlined", flag, "0"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "expected 100ms or more" in done.stderr
+
+
+def test_the_servers_help_that_cannot_be_written_is_a_failure() -> None:
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([BINARIES / "towlined", "--help"], stdout=full, timeout=60).returncode == 1
+
+
+def test_the_server_ends_in_order_whenever_it_is_stopped(tmp_path: pathlib.Path) -> None:
+    command = [BINARIES / "towlined", "--listen", "127.0.0.1:0", "--store", "memory:"]
+    for delay_ms in range(0, 60, 6):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay_ms / 1000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) in (0, -signal.SIGTERM), delay_ms  # by the signal: our code had not begun
 
 
 def test_an_unknown_verb_is_named_with_the_nearest() -> None:
