@@ -6,7 +6,10 @@
 #include <grpcpp/resource_quota.h>
 #include <p2p.grpc.pb.h>
 
+#include <map>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "towline/control/internal/endpoint.h"
 #include "towline/control/internal/wire.h"
@@ -73,6 +76,40 @@ class Call {
   bool timed_out_ = false;
 };
 
+/// Whose record is whose, as last read: a heartbeat must not read a manifest of tens of thousands of tensors each time
+/// (54 ms for 30,000). What goes through this server is known at once, what goes through another one when it is read
+/// again. Thread-safe.
+class Owners {
+ public:
+  using Key = std::pair<std::string, std::string>;  ///< source and worker id
+
+  std::optional<std::string> find(const Key& key, TimePoint now) {
+    std::lock_guard lock(mutex_);
+    const auto found = owners_.find(key);
+    return found == owners_.end() || now >= found->second.until ? std::nullopt : std::optional(found->second.agent);
+  }
+  void note(const Key& key, const std::string& agent, TimePoint now) {
+    std::lock_guard lock(mutex_);
+    if (owners_.size() >= kCountMax) owners_.clear();
+    owners_[key] = {agent, now + kTrusted};
+  }
+  void forget(const Key& key) {
+    std::lock_guard lock(mutex_);
+    owners_.erase(key);
+  }
+
+ private:
+  struct Owner {
+    std::string agent;
+    TimePoint until;
+  };
+  static constexpr Nanoseconds kTrusted = std::chrono::seconds(60);
+  static constexpr size_t kCountMax = 10'000;
+
+  std::mutex mutex_;
+  std::map<Key, Owner> owners_;  // guarded by mutex_
+};
+
 class P2pFace final : public wire::P2pService::Service {
  public:
   P2pFace(Metadata& metadata, Clock& clock, LogSink& log, MetricsSink& metrics)
@@ -128,7 +165,10 @@ class P2pFace final : public wire::P2pService::Service {
     if (!request.has_worker()) return fail(Code::kInvalidArgument, "publish: no worker");
     auto worker = internal::read_worker(request.worker());
     if (!worker) return fail(Code::kInvalidArgument, "publish: {}", worker.error().message);
-    return metadata_.publish(internal::read_identity(request.identity()), *worker, request.worker_id(), deadline);
+    auto published =
+        metadata_.publish(internal::read_identity(request.identity()), *worker, request.worker_id(), deadline);
+    if (published) owners_.forget({published->source_id, published->worker_id});
+    return published;
   }
 
   /// A caller that says which agent it is must still be the one whose record this is: else two processes would keep the
@@ -137,10 +177,14 @@ class P2pFace final : public wire::P2pService::Service {
                            Deadline deadline) {
     const auto said = context.client_metadata().find(grpc::string_ref(internal::kAgentHeader.data()));
     if (said == context.client_metadata().end()) return {};
+    const std::string agent(said->second.data(), said->second.size());
+    const Owners::Key key{request.mx_source_id(), request.worker_id()};
+    if (owners_.find(key, clock_.now()) == agent) return {};
     const auto entry = metadata_.get(request.mx_source_id(), request.worker_id(), deadline);
     if (!entry) return {};  // the update itself will say so
     const std::string& owner = entry->worker.agent_name;
-    if (owner.empty() || owner == std::string_view(said->second.data(), said->second.size())) return {};
+    if (owner == agent) owners_.note(key, agent, clock_.now());
+    if (owner.empty() || owner == agent) return {};
     return fail(Code::kAlreadyExists,
                 "worker id '{}' of model '{}': another process ('{}') has taken it over; start again with another one",
                 request.worker_id(), entry->identity.model_name, owner);
@@ -168,6 +212,7 @@ class P2pFace final : public wire::P2pService::Service {
   Clock& clock_;
   Logger log_;
   RequestMeter meter_;
+  Owners owners_;
 };
 
 class WorkerFace final : public wire::WorkerService::Service {

@@ -409,6 +409,18 @@ TEST_F(OwnershipTest, AHeartbeatForARecordThatAnotherHasTakenIsRefused) {
   EXPECT_EQ(owner(), "two");
 }
 
+TEST_F(OwnershipTest, ARecordIsNotReadForEachHeartbeatButATakeoverIsSeenAtTheNext) {
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one"), "a", soon()));
+  ASSERT_TRUE(beat(*client_));
+  const auto finds = store_.calls(StoreCall::kFind);
+  ASSERT_TRUE(beat(*client_));
+  EXPECT_EQ(store_.calls(StoreCall::kFind), finds + 1) << "its status";
+  wall_ms_ += 91'000;
+  ASSERT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));
+  EXPECT_EQ(beat(*client_).error().code, Code::kAlreadyExists);
+  EXPECT_TRUE(beat(*other_));
+}
+
 TEST_F(GrpcTest, TheClientFindsAServerThatCameBack) {
   ASSERT_TRUE(client_->list({}, soon()));
   ServerOptions same;
