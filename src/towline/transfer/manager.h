@@ -121,7 +121,8 @@ class TransferManager {
 
   /// Makes each tensor's memory reachable and becomes the catalogue: by tensor, or by allocation (pool). Zero-byte
   /// tensors are in the catalogue only. Regions of an earlier catalogue that are not wanted any more are deregistered,
-  /// the others stay as they are. On error nothing changed.
+  /// the others stay; those that one call registered together with a region that goes get new keys. On error nothing
+  /// changed.
   /// Errors: the query's and the transport's; kFailedPrecondition - a tensor crosses the end of its allocation.
   Result<RegisterReport> register_tensors(Catalogue catalogue, const RegisterOptions& options = {});
   /// The same for tensors that lie in an arena, by decide_arena(); why it is not one region is logged as a warning.
