@@ -57,6 +57,8 @@ transfer::AddressRangeQuery query_of(nb::object query, Caught& caught) {
   return [query = std::move(query), &caught](Address address) -> Result<device::Allocation> {
     try {
       const nb::tuple answer = nb::cast<nb::tuple>(query(address.value()));
+      if (answer.size() != 3)
+        throw nb::value_error("an address-range query answers with an error or None, base, bytes");
       if (!answer[0].is_none())
         return fail(Code::kNotFound, "cuMemGetAddressRange failed ({})", nb::cast<std::string>(nb::str(answer[0])));
       return device::Allocation{Address(nb::cast<uint64_t>(nb::int_(answer[1]))),
@@ -177,53 +179,86 @@ class PythonArena final : public transfer::ArenaView {
 /// The two families that ModelExpress's clients count, by callables that take the label.
 class PythonMetrics final : public MetricsSink {
  public:
-  PythonMetrics(nb::object on_receive, nb::object on_error)
-      : on_receive_(std::move(on_receive)), on_error_(std::move(on_error)) {}
+  PythonMetrics(nb::object on_receive, nb::object on_error, Caught& caught)
+      : on_receive_(std::move(on_receive)), on_error_(std::move(on_error)), caught_(caught) {}
   void record(const MetricFamily& family, std::span<const std::string_view> labels, double /*value*/) override {
     const bool is_receive = family.name == transfer::metrics::kReceives.name;
     if (!is_receive && family.name != transfer::metrics::kDataPlaneErrors.name) return;
+    if (!is_receive && caught_.any()) return;  // the agent raised: that is no status of a transfer
     try {
       (is_receive ? on_receive_ : on_error_)(std::string(label_value(family.labels[0], labels[0])));
     } catch (...) {  // counting never fails what is counted
+      caught_.keep_interrupt();
     }
   }
 
  private:
   nb::object on_receive_, on_error_;
+  Caught& caught_;
 };
 
-/// One manager over one Python agent. Holds the GIL but while it waits.
+/// One manager over one Python agent. Holds the GIL but while it waits; whoever comes meanwhile, from another thread or
+/// a callback, is refused, so nothing is deregistered or forgotten under a receive.
 class AgentCore {
+  /// One call. What was caught in it and belongs to nobody else is raised at its end.
+  class Call {
+   public:
+    explicit Call(AgentCore& core) : core_(core) {
+      core.check_idle();
+      core.is_busy_ = true;
+      core.caught_.clear();
+    }
+    ~Call() { core_.is_busy_ = false; }
+
+   private:
+    AgentCore& core_;
+  };
+
  public:
   AgentCore(nb::object agent, uint32_t device_id, std::vector<std::string> backends, std::string memory_kind,
             nb::object synchronize, nb::object log, nb::object on_receive, nb::object on_error)
-      : log_(std::move(log)),
+      : log_(std::move(log), caught_),
         agent_(std::move(agent), {std::move(backends), std::move(memory_kind), device_id}, *tensors_, caught_, log_),
         device_(std::move(synchronize), caught_),
-        metrics_(std::move(on_receive), std::move(on_error)),
+        metrics_(std::move(on_receive), std::move(on_error), caught_),
         device_id_(device_id),
         manager_(std::in_place, transfer::TransferManager::Options{clock_, log_, agent_, device_, &metrics_}) {}
 
+  /// Raises towline.Error when a call is under way.
+  void check_idle() const {
+    if (is_busy_) raise(fail(Code::kFailedPrecondition, "the manager is in a call: it takes one at a time"));
+  }
+
+  /// Whether the agent has closed it; then nothing of its can land any more.
+  bool remove_peer(const std::string& name) {
+    const Call call(*this);
+    const bool is_closed = agent_.remove_peer(agent_.peer_named(name), kNoDeadline).has_value();
+    caught_.rethrow_if_any();
+    return is_closed;
+  }
+
   nb::object register_tensors(const std::vector<Held>& tensors, bool pool, nb::object query) {
-    caught_.clear();
+    const Call call(*this);
     take(manager().register_tensors(catalogue_of(tensors), options_of(pool, std::move(query))), caught_);
+    caught_.rethrow_if_any();
     return agent_.last_metadata();
   }
 
   nb::object register_arena(nb::object arena, const std::vector<Held>& tensors, bool maps_memory, bool single_region,
                             bool pool, nb::object query) {
-    caught_.clear();
+    const Call call(*this);
     device_.set_virtual_memory(maps_memory);
     PythonArena view(std::move(arena), device_id_, caught_);
     transfer::RegisterOptions options = options_of(pool, std::move(query));
     options.single_region_arena = single_region;
     take(manager().register_arena(view, catalogue_of(tensors), options), caught_);
+    caught_.rethrow_if_any();
     return agent_.last_metadata();
   }
 
   nb::dict receive(const std::string& peer, const std::vector<Described>& source, const std::vector<Held>& destination,
                    std::optional<double> timeout, bool exact, nb::object on_start) {
-    caught_.clear();
+    const Call call(*this);
     const tensor::Manifest manifest = manifest_of(source);
     const transfer::Catalogue catalogue = catalogue_of(destination);
     transfer::ReceiveOptions options;
@@ -232,13 +267,17 @@ class AgentCore {
     options.verify = false;  // such a manifest has no digests
     options.destination = &catalogue;
     options.plan = {.chunk_bytes = Bytes(kUncut), .post_bytes = Bytes(kUncut), .post_pieces = kUncut};
-    if (!on_start.is_none()) options.on_transfer_start = [&]() { return call(on_start); };
+    if (!on_start.is_none()) options.on_transfer_start = [&]() { return start(on_start); };
     const transfer::ReceiveReport report =
         manager().receive({agent_.peer_named(peer), manifest, "agent '" + peer + "'"}, options);
     return outcome_of(report);
   }
 
-  void shutdown() { manager_.reset(); }
+  void shutdown() {
+    const Call call(*this);
+    manager_.reset();
+    caught_.rethrow_if_any();
+  }
 
  private:
   transfer::TransferManager& manager() {
@@ -264,7 +303,7 @@ class AgentCore {
     return options;
   }
 
-  Result<void> call(const nb::object& on_start) {
+  Result<void> start(const nb::object& on_start) {
     try {
       on_start();
       return {};
@@ -274,8 +313,9 @@ class AgentCore {
   }
 
   nb::dict outcome_of(const transfer::ReceiveReport& report) {
-    if (!report.status.has_value()) caught_.rethrow_if_any();
+    caught_.rethrow_if_any();
     nb::dict dict;
+    dict["posted"] = report.posted;
     dict["bytes"] = report.bytes.count();
     dict["tensors"] = report.outcome == transfer::Outcome::kEmpty ? 0 : report.tensors;
     dict["seconds"] =
@@ -295,6 +335,7 @@ class AgentCore {
   PythonDevice device_;
   PythonMetrics metrics_;
   const uint32_t device_id_;
+  bool is_busy_ = false;  // under the GIL
   std::optional<transfer::TransferManager> manager_;
 };
 
@@ -303,13 +344,13 @@ class AgentCore {
 nb::dict wait_for_transfers(nb::object agent, const nb::list& handles, std::optional<double> timeout, nb::object log) {
   Caught caught;
   GilClock clock;
-  PythonLog lines(std::move(log));
+  PythonLog lines(std::move(log), caught);
   TensorTable none;
   PythonAgent transport(std::move(agent), {}, none, caught, lines);
   std::vector<Completion> posted;
   for (nb::handle handle : handles) posted.push_back(transport.adopt(nb::borrow(handle)));
   const transport::WaitReport report = transport::await_all(clock, transport, posted, deadline_of(clock, timeout));
-  if (!report.status.has_value()) caught.rethrow_if_any();
+  caught.rethrow_if_any();
   nb::dict dict;
   dict["code"] = report.status.has_value() ? "" : std::string(code_name(report.status.error().code));
   dict["outstanding"] = report.outstanding;
@@ -332,6 +373,8 @@ void bind_agent_core(nb::module_& module) {
            "pool"_a, "query"_a)
       .def("receive", &AgentCore::receive, "peer"_a, "source"_a, "destination"_a, "timeout"_a.none(), "exact"_a,
            "on_start"_a.none())
+      .def("check_idle", &AgentCore::check_idle)
+      .def("remove_peer", &AgentCore::remove_peer, "name"_a)
       .def("shutdown", &AgentCore::shutdown);
 }
 

@@ -63,11 +63,21 @@ Error Caught::keep(std::string_view what) {
   return fail(Code::kInternal, "{}: {}", what, message);
 }
 
+void Caught::keep_interrupt() {
+  try {
+    throw;
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception) && !first_) first_ = std::current_exception();
+  } catch (...) {
+  }
+}
+
 void PythonLog::write(LogLevel level, std::string_view /*component*/, std::string_view message) {
   constexpr int kLevels[] = {10, 20, 30, 40};
   try {
     write_(kLevels[static_cast<size_t>(level)], std::string(message));
   } catch (...) {  // a log that fails must not fail what it speaks of
+    caught_.keep_interrupt();
   }
 }
 
@@ -104,6 +114,7 @@ class PythonAgent::Registered final : public transport::Registration {
     try {
       agent_.agent_.attr("deregister_memory")(handle_);
     } catch (const std::exception& error) {
+      agent_.caught_.keep_interrupt();
       agent_.log_.warning("deregister_memory failed: {}", brief(error));
     }
   }
@@ -116,16 +127,18 @@ class PythonAgent::Registered final : public transport::Registration {
 /// One transfer that is made and waits to be posted; posted once.
 class PythonAgent::Prepared final : public transport::Batch {
  public:
-  Prepared(PythonAgent& agent, nb::object handle, size_t pieces)
-      : agent_(agent), handle_(std::move(handle)), pieces_(pieces) {}
+  Prepared(PythonAgent& agent, transport::PeerId peer, nb::object handle, size_t pieces)
+      : agent_(agent), peer_(peer), handle_(std::move(handle)), pieces_(pieces) {}
   ~Prepared() override {
     if (handle_.is_valid()) agent_.release(handle_);
   }
   size_t size() const override { return pieces_; }
   nb::object take() { return std::move(handle_); }
+  transport::PeerId peer() const { return peer_; }
 
  private:
   PythonAgent& agent_;
+  transport::PeerId peer_;
   nb::object handle_;
   size_t pieces_;
 };
@@ -169,9 +182,11 @@ Result<Blob> PythonAgent::export_metadata() {
   }
 }
 
-transport::PeerId PythonAgent::peer_named(std::string name) {
+transport::PeerId PythonAgent::peer_named(const std::string& name) {
+  for (const auto& [known, called] : peers_)
+    if (called == name) return known;
   const transport::PeerId peer(++last_peer_);
-  peers_[peer] = std::move(name);
+  peers_[peer] = name;
   return peer;
 }
 
@@ -193,8 +208,13 @@ Result<void> PythonAgent::remove_peer(transport::PeerId peer, Deadline /*deadlin
   peers_.erase(found);
   try {
     agent_.attr("remove_remote_agent")(name);
+    // The agent has closed it: nothing of its can land any more.
+    for (const std::shared_ptr<Transfer>& transfer : under_way_)
+      if (transfer->peer == peer && transfer->ours)
+        transfer->completion->finish(fail(Code::kUnavailable, "peer removed"));
     return {};
   } catch (const std::exception& error) {
+    caught_.keep_interrupt();
     return fail(Code::kUnavailable, Scope::kEndpoint, "peer '{}': {}", name, brief(error));
   }
 }
@@ -221,7 +241,7 @@ Result<std::unique_ptr<transport::Batch>> PythonAgent::prepare(transport::PeerId
         "operation"_a = direction == Direction::kRead ? "READ" : "WRITE", "local_xfer_side"_a = local_side,
         "local_indices"_a = indices, "remote_xfer_side"_a = remote_side, "remote_indices"_a = nb::list(indices),
         "backends"_a = names_of_backends());
-    return std::unique_ptr<transport::Batch>(std::make_unique<Prepared>(*this, std::move(handle), pieces.size()));
+    return std::unique_ptr<transport::Batch>(std::make_unique<Prepared>(*this, peer, std::move(handle), pieces.size()));
   } catch (...) {
     return caught_.keep("preparing a transfer");
   }
@@ -239,15 +259,13 @@ Result<Completion> PythonAgent::post(transport::Batch& batch, transport::PieceRa
     release(handle);
     return error;
   }
-  return watch(std::move(handle), true, pieces.count);
+  return watch({std::move(handle), true, static_cast<Prepared&>(batch).peer(), nullptr}, pieces.count);
 }
 
-Completion PythonAgent::adopt(nb::object handle) { return watch(std::move(handle), false, 1); }
+Completion PythonAgent::adopt(nb::object handle) { return watch({std::move(handle), false, {}, nullptr}, 1); }
 
-Completion PythonAgent::watch(nb::object handle, bool ours, size_t pieces) {
-  auto transfer = std::make_shared<Transfer>();
-  transfer->handle = std::move(handle);
-  transfer->ours = ours;
+Completion PythonAgent::watch(Transfer posted, size_t pieces) {
+  auto transfer = std::make_shared<Transfer>(std::move(posted));
   transfer->completion = std::make_unique<CompletionSource>(pieces);
   transfer->completion->on_cancel([this, weak = std::weak_ptr(transfer)] {
     const std::shared_ptr<Transfer> alive = weak.lock();
@@ -269,6 +287,7 @@ bool PythonAgent::release(const nb::object& handle) noexcept {
     agent_.attr("release_xfer_handle")(handle);
     return true;
   } catch (const std::exception& error) {
+    caught_.keep_interrupt();
     log_.warning("release_xfer_handle failed, handle leaked: {}", brief(error));
     return false;
   }
@@ -284,26 +303,36 @@ std::optional<Result<void>> PythonAgent::poll(const Transfer& transfer) {
     last_failure_ = status;
     return Result<void>(fail(Code::kInternal, "failed with status {}", status));
   } catch (...) {
-    return Result<void>(caught_.keep("check_xfer_state"));
+    Error error = caught_.keep("check_xfer_state");
+    error.code = Code::kUnknown;
+    return Result<void>(std::move(error));
   }
+}
+
+/// An agent that says how a transfer ended is done with it. One that could not be asked is so only when it lets go.
+void PythonAgent::end(Transfer& transfer, Result<void> result) {
+  const bool is_known = result.has_value() || result.error().code != Code::kUnknown;
+  const bool is_released = !transfer.ours || release(transfer.handle);
+  if (is_known || is_released)
+    transfer.completion->finish(std::move(result));
+  else
+    transfer.completion->unsettle(std::move(result).error());
 }
 
 size_t PythonAgent::progress() {
   size_t ended = 0;
   bool has_failed = false;
-  for (const std::shared_ptr<Transfer>& transfer : under_way_) {
-    if (has_failed || transfer->completion->completion().phase() != Phase::kPending) continue;
+  const std::deque<std::shared_ptr<Transfer>> now = under_way_;  // what is called may come back to us
+  for (const std::shared_ptr<Transfer>& transfer : now) {
+    if (has_failed || transfer->completion->completion().settled()) continue;
     std::optional<Result<void>> result = poll(*transfer);
     if (!result) continue;
     ++ended;
     has_failed = !result->has_value();
-    if (transfer->ours) release(transfer->handle);
-    transfer->completion->finish(std::move(*result));
+    end(*transfer, std::move(*result));
   }
-  std::erase_if(under_way_, [](const std::shared_ptr<Transfer>& transfer) {
-    return transfer->completion->completion().phase() != Phase::kPending &&
-           transfer->completion->completion().phase() != Phase::kUnsettled;
-  });
+  std::erase_if(under_way_,
+                [](const std::shared_ptr<Transfer>& transfer) { return transfer->completion->completion().settled(); });
   return ended;
 }
 

@@ -28,6 +28,9 @@ class Caught {
  public:
   /// Within a catch block.
   Error keep(std::string_view what);
+  /// Within a catch block, where a failure is only logged: keeps what ends programs (KeyboardInterrupt, SystemExit).
+  void keep_interrupt();
+  bool any() const { return first_ != nullptr; }
   void clear() { first_ = nullptr; }
   /// Lets go of it: its traceback holds the frames that hold us.
   void rethrow_if_any() {
@@ -57,12 +60,13 @@ class GilClock final : public Clock {
 /// Calls `write(level, message)`; level as Python's logging counts.
 class PythonLog final : public LogSink {
  public:
-  explicit PythonLog(nanobind::object write) : write_(std::move(write)) {}
+  PythonLog(nanobind::object write, Caught& caught) : write_(std::move(write)), caught_(caught) {}
   bool enabled(LogLevel /*level*/) const override { return true; }  // logging has levels of its own
   void write(LogLevel level, std::string_view component, std::string_view message) override;
 
  private:
   nanobind::object write_;
+  Caught& caught_;
 };
 
 /// Which Python tensor a region is, so that an agent is given the object itself. Regions leave when they go.
@@ -107,8 +111,8 @@ class PythonAgent final : public transport::Transport {
   const Signal& signal() const override { return signal_; }
   device::SegmentSource* segments() override { return nullptr; }
 
-  /// A peer that the agent knows by this name already.
-  transport::PeerId peer_named(std::string name);
+  /// A peer that the agent knows by this name already; one name is one peer.
+  transport::PeerId peer_named(const std::string& name);
   /// A transfer that somebody else has posted, and releases.
   Completion adopt(nanobind::object handle);
   /// What get_agent_metadata() returned last.
@@ -122,10 +126,12 @@ class PythonAgent final : public transport::Transport {
   struct Transfer {
     nanobind::object handle;
     bool ours = true;  ///< released by us
+    transport::PeerId peer;
     std::unique_ptr<CompletionSource> completion;
   };
   std::optional<Result<void>> poll(const Transfer& transfer);
-  Completion watch(nanobind::object handle, bool ours, size_t pieces);
+  void end(Transfer& transfer, Result<void> result);
+  Completion watch(Transfer transfer, size_t pieces);
   bool release(const nanobind::object& handle) noexcept;
   nanobind::object prepare_side(const std::string& name, const nanobind::list& ranges);
   nanobind::object names_of_backends() const;

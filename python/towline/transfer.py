@@ -44,7 +44,11 @@ def _no_query(address: int) -> tuple[str | None, int, int]:
 
 
 def _adapt(query: RangeQuery) -> Callable[[int], tuple[str | None, int, int]]:
-    return lambda address: (None, *query(address))
+    def ask(address: int) -> tuple[str | None, int, int]:
+        base, size = query(address)
+        return None, base, size
+
+    return ask
 
 
 def _held(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
@@ -109,7 +113,7 @@ class Manager:
             peer = name.decode() if isinstance(name, bytes) else name
         described = [(one.name, one.address, one.bytes, one.device_id, one.dtype) for one in source]
         destination = _held(self._tensors if into is None else into)
-        outcome = self._core.receive(peer, described, destination, timeout, require_exact_match, on_start)
+        outcome = self._core.receive(peer, described, destination, timeout, bool(require_exact_match), on_start)
         if outcome["code"]:
             raise errors.make(outcome["code"], "operation", outcome["message"])
         return Received(outcome["bytes"], outcome["tensors"], outcome["seconds"])

@@ -91,15 +91,16 @@ size_t AllocationFinder::find(Address address) {
   return has(index) ? last_ = index : sorted_.size();
 }
 
-size_t find_uncovered(const Catalogue& catalogue, std::span<const Allocation> allocations) {
+std::vector<const LocalTensor*> find_all_uncovered(const Catalogue& catalogue,
+                                                   std::span<const Allocation> allocations) {
+  std::vector<const LocalTensor*> uncovered;
   AllocationFinder finder(allocations);
-  for (size_t i = 0; i < catalogue.size(); ++i) {
-    const tensor::TensorDesc& tensor = catalogue.tensors()[i].desc;
-    if (tensor.bytes == Bytes(0)) continue;
-    const size_t index = finder.find(tensor.address);
-    if (index == allocations.size() || !holds(allocations[index], tensor)) return i;
+  for (const LocalTensor& tensor : catalogue.tensors()) {
+    if (tensor.desc.bytes == Bytes(0)) continue;
+    const size_t index = finder.find(tensor.desc.address);
+    if (index == allocations.size() || !holds(allocations[index], tensor.desc)) uncovered.push_back(&tensor);
   }
-  return catalogue.size();
+  return uncovered;
 }
 
 }  // namespace towline::transfer

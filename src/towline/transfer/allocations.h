@@ -41,8 +41,9 @@ class AllocationFinder {
   size_t last_ = 0;
 };
 
-/// The first tensor with bytes that is not within one of `allocations` (sorted by base); its index, or
-/// catalogue.size().
-size_t find_uncovered(const Catalogue& catalogue, std::span<const device::Allocation> allocations);
+/// The tensors with bytes that are not within one of `allocations` (sorted by base), in the catalogue's order and owned
+/// by it.
+std::vector<const LocalTensor*> find_all_uncovered(const Catalogue& catalogue,
+                                                   std::span<const device::Allocation> allocations);
 
 }  // namespace towline::transfer

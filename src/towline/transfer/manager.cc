@@ -103,14 +103,17 @@ Result<std::vector<device::RegionSlice>> TransferManager::plan_pool(const Catalo
                                              : discover_allocations(catalogue, query));
   report.discovery = clock_.now() - start;
   if (allocations.empty()) return regions_by_tensor(catalogue);
-  const size_t uncovered = options.query_every_tensor ? find_uncovered(catalogue, allocations) : catalogue.size();
-  if (uncovered < catalogue.size()) {
-    const tensor::TensorDesc& tensor = catalogue.tensors()[uncovered].desc;
-    log_.warning("tensor '{}' ({} bytes at {}) crosses the end of its allocation: no one key covers it", tensor.name,
-                 tensor.bytes, tensor.address);
-  }
   report.mode = RegionMode::kPool;
-  return regions_by_allocation(catalogue, allocations);
+  std::vector<device::RegionSlice> regions = TOWLINE_TRY(regions_by_allocation(catalogue, allocations));
+  if (!options.query_every_tensor) return regions;  // discovery has proved that each tensor lies in one
+  for (const LocalTensor* tensor : find_all_uncovered(catalogue, allocations)) {
+    log_.warning(
+        "tensor '{}' ({} bytes at {}) does not lie within the allocation that the driver names: registering it "
+        "by itself",
+        tensor->desc.name, tensor->desc.bytes, tensor->desc.address);
+    regions.push_back(tensor->memory);
+  }
+  return regions;
 }
 
 Result<std::vector<device::RegionSlice>> TransferManager::plan_arena(ArenaView& arena, const Catalogue& catalogue,
@@ -266,12 +269,9 @@ void TransferManager::count_failure(const RunFailure& failure) {
 }
 
 void TransferManager::record_health(const Result<void>& status, bool posted) {
+  if (!posted) return;  // it says nothing of the wire
   std::lock_guard lock(mutex_);
-  if (status.has_value()) {
-    data_plane_error_.reset();
-  } else if (posted) {
-    data_plane_error_ = status.error();
-  }
+  data_plane_error_ = status.has_value() ? std::nullopt : std::optional(status.error());
 }
 
 AddressRanges TransferManager::quarantined_ranges() const {
@@ -286,11 +286,11 @@ void TransferManager::quarantine(std::vector<Completion> unsettled, std::vector<
 }
 
 void TransferManager::sweep_quarantine() {
+  if (!quarantine_.empty()) transport_.progress();
   std::erase_if(quarantine_, [](const Quarantined& entry) { return entry.completion.settled(); });
 }
 
 size_t TransferManager::quarantined() {
-  transport_.progress();
   sweep_quarantine();
   return quarantine_.size();
 }

@@ -84,6 +84,7 @@ struct [[nodiscard]] ReceiveReport {
   Bytes bytes;                     ///< of the matched tensors
   size_t tensors = 0;              ///< matched, zero-byte ones included
   size_t verified = 0;             ///< whose digest was compared and equal
+  bool posted = false;             ///< something was started on the wire
   size_t unsettled = 0;            ///< posts that may still write; the manager keeps their memory
   Nanoseconds duration{};          ///< of the whole
   Nanoseconds wire{};              ///< first post to last completion

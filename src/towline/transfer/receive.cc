@@ -98,13 +98,12 @@ struct TransferManager::Attempt {
   const Catalogue& local;
   Match match;
   ReceiveReport report;
-  bool posted = false;  ///< on the data plane, whose health its end tells
 };
 
 ReceiveReport TransferManager::receive(const ReceiveSource& source, const ReceiveOptions& options) {
   sweep_quarantine();
   const TimePoint start = clock_.now();
-  Attempt attempt{options.destination != nullptr ? *options.destination : *catalogue_, {}, {}, false};
+  Attempt attempt{options.destination != nullptr ? *options.destination : *catalogue_, {}, {}};
   ReceiveReport& report = attempt.report;
   const auto* const known = std::get_if<transport::PeerId>(&source.peer);
   const Result<transport::PeerId> peer =
@@ -140,7 +139,7 @@ Result<void> TransferManager::receive_from(const ReceiveSource& source, const Re
     return {};
   }
   Result<void> moved = move_and_verify(source, options, peer, attempt);
-  record_health(moved, attempt.posted);
+  record_health(moved, report.posted);
   TOWLINE_TRY(std::move(moved));
   report.state = MemoryState::kComplete;
   report.bytes = attempt.match.bytes;
@@ -161,10 +160,10 @@ Result<void> TransferManager::compare(const ReceiveSource& source, const Receive
   report.tensors = attempt.match.pairs.size();
   report.local_only = attempt.match.local_only;
   report.source_only = attempt.match.source_only;
-  if (attempt.match.outcome != Outcome::kComplete)
+  if (!report.local_only.empty() || !report.source_only.empty())
     log_.warning("tensor names differ from {}: {}", source.name, describe_difference(attempt.match));
   if (options.require_digests) TOWLINE_TRY(check_digests_present(attempt.match, source.tensors));
-  return refuse_quarantined(attempt.local, attempt.match);
+  return counted(refuse_quarantined(attempt.local, attempt.match), "prepare");
 }
 
 /// A late write of an earlier receive would land in the middle of this one, and after it had been verified.
@@ -225,9 +224,9 @@ Result<void> TransferManager::run(const ReceiveSource& source, const ReceiveOpti
   wait.stall_timeout = options.stall_timeout;
   wait.settle_grace = options.settle_grace;
   std::optional<RunFailure> failure = run_all(clock_, transport_, runners, wait);
-  attempt.posted = true;
+  attempt.report.posted = true;
   if (!failure) return {};
-  attempt.posted = failure->posted;
+  attempt.report.posted = failure->posted;
   if (!failure->posted) attempt.report.state = MemoryState::kClean;
   attempt.report.unsettled = failure->unsettled.size();
   quarantine(std::move(failure->unsettled), attempt.local.regions());

@@ -93,9 +93,9 @@ Result<std::vector<device::RegionSlice>> regions_by_handle(const Catalogue& cata
                                                            std::vector<device::MemoryRegionPtr> handles) {
   std::vector<device::Allocation> spans;
   for (const device::MemoryRegionPtr& handle : handles) spans.push_back({handle->address(), handle->bytes()});
-  const size_t uncovered = find_uncovered(catalogue, spans);
-  if (uncovered < catalogue.size()) {
-    const tensor::TensorDesc& tensor = catalogue.tensors()[uncovered].desc;
+  const std::vector<const LocalTensor*> uncovered = find_all_uncovered(catalogue, spans);
+  if (!uncovered.empty()) {
+    const tensor::TensorDesc& tensor = uncovered.front()->desc;
     return fail(
         Code::kFailedPrecondition,
         "tensor '{}': its {} bytes at {} do not lie in one live allocation of the arena; allocate it in one piece, "

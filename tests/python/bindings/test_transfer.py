@@ -103,6 +103,8 @@ def test_a_pool_is_found_by_the_query() -> None:
     with Manager(agent) as one:
         one.register({"x": base[:16], "y": base[512:600]}, pool=True, query=lambda address: (base.data_ptr(), 1024))
         assert agent.registered == [[(base.data_ptr(), 1024, 0, "")]]
+        with pytest.raises(ValueError):
+            one.register({"x": base[:16]}, pool=True, query=lambda address: (address,))
         with pytest.raises(towline.Error, match="pass a query"):
             one.register({"x": base[:16]}, pool=True)
         with pytest.raises(ValueError, match="'t': it is not contiguous"):

@@ -138,9 +138,125 @@ def test_memory_that_the_agent_may_still_write_is_not_received_into_again() -> N
     made._agent.release_xfer_handle.side_effect = Odd
     with pytest.raises(TimeoutError):
         receive(made, timeout_seconds=0.01)
-    made._agent.check_xfer_state.return_value = "DONE"
+    kept = made.data_plane_error
     with pytest.raises(RuntimeError, match="may still write its memory"):
         receive(made)
+    assert made.data_plane_error == kept, "nothing went onto the wire"
+    made._agent.check_xfer_state.return_value = "DONE"
+    made._agent.release_xfer_handle.side_effect = None
+    assert receive(made)[1] == 1, "the agent said at last that it has ended"
+
+
+def test_a_peer_that_is_closed_cannot_write_any_more() -> None:
+    made = manager()
+    made._agent.check_xfer_state.return_value = "PROC"
+    made._agent.release_xfer_handle.side_effect = Odd
+    with pytest.raises(TimeoutError):
+        receive(made, timeout_seconds=0.01)
+    assert made.remove_remote_agent("source") is True
+    made._agent.check_xfer_state.return_value = "DONE"
+    assert receive(made)[1] == 1
+
+
+def test_what_a_poll_raises_is_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = mock.MagicMock()
+    monkeypatch.setattr(nixl_transfer, "transfer_metrics", counted)
+    made = manager()
+    made._agent.check_xfer_state.side_effect = Odd
+    with pytest.raises(Odd):
+        receive(made)
+    assert counted.mock_calls == []
+
+
+def test_a_receive_that_moves_nothing_says_nothing_of_health() -> None:
+    made = manager()
+    made._agent.check_xfer_state.return_value = "ERR"
+    with pytest.raises(RuntimeError):
+        receive(made)
+    assert made.receive_from_source(b"", [TensorDescriptor("x", 1, 1, 0, "torch.uint8")], remote_agent_name="p") == (0, 0, 0.0)
+    assert made.data_plane_error is not None
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("call", ["release_xfer_handle", "check_xfer_state"])
+def test_what_ends_programs_is_not_swallowed(call: str, interrupt: "type[BaseException]") -> None:
+    made = manager()
+    getattr(made._agent, call).side_effect = interrupt
+    with pytest.raises(interrupt):
+        receive(made)
+
+
+def test_an_interrupted_release_leaves_no_handle() -> None:
+    made = manager()
+    made._agent.make_prepped_xfer.side_effect = ["a", "b", "c"]
+    made._agent.release_xfer_handle.side_effect = [KeyboardInterrupt, None, None]
+    posted = [made.post_read_batch("p", [(1, 2, 8, 0)]) for _ in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        made.await_read_batches(posted)
+    assert [call.args[0] for call in made._agent.release_xfer_handle.call_args_list] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("call", ["check_xfer_state", "release_xfer_handle", "transfer"])
+def test_a_call_from_within_a_call_is_refused(call: str) -> None:
+    made = manager()
+    refused: list[str] = []
+
+    def nested(*arguments: object) -> str:
+        for again in (lambda: receive(made), made.shutdown, lambda: made.register_tensors({"v": torch.zeros(1)})):
+            with pytest.raises(RuntimeError, match="one at a time") as caught:
+                again()
+            refused.append(str(caught.value))
+        return "DONE"
+
+    getattr(made._agent, call).side_effect = nested
+    assert receive(made)[1] == 1
+    assert len(refused) == 3
+    made._agent.deregister_memory.assert_not_called()
+
+
+def test_two_threads_do_not_meet_in_one_manager() -> None:
+    made = manager()
+    made._agent.check_xfer_state.side_effect = lambda handle: time.sleep(0.001) or "DONE"
+    ended = {"ok": 0, "refused": 0}
+
+    def work() -> None:
+        for _ in range(50):
+            try:
+                receive(made)
+                ended["ok"] += 1
+            except RuntimeError as error:
+                assert "one at a time" in str(error)
+                ended["refused"] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended["ok"] > 0 and sum(ended.values()) == 200
+
+
+@pytest.mark.parametrize("answer", [(4096, 4096), (0, 8)], ids=["elsewhere", "too short"])
+def test_a_tensor_that_the_drivers_answer_does_not_hold_is_registered_by_itself(
+    monkeypatch: pytest.MonkeyPatch, answer: "tuple[int, int]"
+) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    success = driver.CUresult.CUDA_SUCCESS
+    monkeypatch.setenv("MX_POOL_REG", "1")
+    monkeypatch.setattr(driver, "cuMemGetAddressRange", lambda address: (success, address + answer[0], answer[1]))
+    made, tensor = manager(), torch.zeros(4)
+    made.register_tensors({"w": tensor})
+    (regions,), _ = made._agent.register_memory.call_args
+    assert regions[0] is tensor or (tensor.data_ptr(), 16, 2, "") in regions
+
+
+def test_a_registration_that_fails_leaves_the_catalogue() -> None:
+    made = manager()
+    made.register_tensors({"w": torch.zeros(4)})
+    made._agent.register_memory.side_effect = Odd
+    with pytest.raises(Odd):
+        made.register_tensors({"v": torch.zeros(4)})
+    assert list(made._tensors) == ["w"] and made.nixl_metadata == b"metadata"
 
 
 def test_a_success_makes_it_healthy_again() -> None:
@@ -302,8 +418,14 @@ def test_a_peer_that_does_not_answer_is_not_tracked() -> None:
     made._agent.check_remote_metadata.return_value = True
     made.fetch_remote_and_wait("p", "[::1]", 1234)
     assert made.disconnect_remote_agents() == 1
-    with pytest.raises(RuntimeError, match="cannot be resolved"):
-        made.fetch_remote_and_wait("p", "no such host.invalid", 1)
+    for host in ("no such host.invalid", "a" * 64, "a..b"):
+        with pytest.raises(RuntimeError, match="cannot be resolved"):
+            made.fetch_remote_and_wait("p", host, 1)
+    with pytest.raises(RuntimeError, match="no port"):
+        made.fetch_remote_and_wait("p", "127.0.0.1", 65536)
+    made.fetch_remote_and_wait("p", "[fe80::1%lo]", 1)
+    assert made._agent.fetch_remote_metadata.call_args.args == ("p", "fe80::1%lo", 1)
+    assert made.remove_remote_agent(["unhashable"]) is False
 
 
 def test_a_peer_that_refuses_to_go_is_false() -> None:

@@ -214,7 +214,8 @@ TEST_F(Registering, AsksForEveryTensorWhenItStandsInForTheOther) {
   const RegisterReport report = register_all({held("a", 0x1000, 64), held("wide", 0x1f80, 256)}, options);
   EXPECT_EQ(report.queries, 2u);
   ASSERT_EQ(log_.warnings.size(), 1u);
-  EXPECT_THAT(log_.warnings[0], HasSubstr("tensor 'wide' (256 bytes at 0x1f80) crosses the end of its allocation"));
+  EXPECT_THAT(log_.warnings[0], HasSubstr("tensor 'wide' (256 bytes at 0x1f80) does not lie within the allocation"));
+  EXPECT_EQ(agent_.registered.back().size(), 2u) << "the allocation, and the tensor by itself";
 }
 
 TEST_F(Registering, PoolsByDefaultWhereTheDeviceKnowsTheMemory) {
@@ -372,6 +373,9 @@ TEST_F(Failing, MemoryThatMayStillBeWrittenIsNotReceivedIntoAgain) {
   EXPECT_EQ(manager_.receive({transport::PeerId(1), source, "source"}, elsewhere).status.error().code,
             Code::kUnavailable)
       << "the same bytes, described anew";
+  agent_.statuses = {"DONE"};
+  ASSERT_EQ(manager_.quarantined(), 0u) << "the agent says at last how it ended";
+  EXPECT_TRUE(receive().status.has_value());
 }
 
 TEST_F(Failing, ASourceThatStopsToAnswerIsGivenUpBeforeTheDeadline) {

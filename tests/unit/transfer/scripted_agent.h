@@ -95,7 +95,7 @@ class ScriptedAgent final : public transport::Transport {
   size_t progress() override {
     size_t ended = 0;
     for (const auto& source : under_way_) {
-      if (source->completion().phase() != Phase::kPending) continue;
+      if (source->completion().settled()) continue;
       ++polls;
       const std::string status = statuses.front();
       if (statuses.size() > 1) statuses.pop_front();

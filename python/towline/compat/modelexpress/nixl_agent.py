@@ -1,4 +1,5 @@
-"""Finding NIXL and making an agent of it: the part that edits the process's environment, as UCX wants it."""
+"""Finding NIXL, making an agent of it (the part that edits the process's environment, as UCX wants it), and the
+addresses that an agent takes."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import contextlib
 import importlib
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -63,3 +65,15 @@ def create(nixl: Any, name: str, backends: Sequence[str], listen_port: int | Non
         port = {} if listen_port is None else {"listen_port": listen_port}
         config = nixl.nixl_agent_config(backends=list(backends), enable_listen_thread=listen_port is not None, **port)
         return nixl.nixl_agent(name, config)
+
+
+def numeric_address(peer: str, host: str, port: int) -> str:
+    """The host's address as an agent's listen thread wants it: numeric, IPv6 without brackets and with its scope."""
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not isinstance(port, int) or not 0 < port < 65536:
+        raise RuntimeError(f"peer '{peer}': {port!r} is no port")
+    try:
+        resolved = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0][4]
+        return socket.getnameinfo(resolved, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
+    except (OSError, UnicodeError) as error:
+        raise RuntimeError(f"peer '{peer}': host '{host}' cannot be resolved: {error}") from error

@@ -4,10 +4,10 @@ matching, registration, order, waits and counting are the core's (docs/transfer.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import logging
 import os
-import socket
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -177,6 +177,8 @@ class NixlTransferManager:
 
     def shutdown(self) -> None:
         """Peers, then registrations in reverse order, then the agent. A second call does nothing."""
+        if self._core_made is not None:
+            self._core_made.check_idle()
         if getattr(self, "_has_exit_hook", False):
             atexit.unregister(self.shutdown)
             self._has_exit_hook = False
@@ -224,17 +226,21 @@ class NixlTransferManager:
         """(base, size) of the allocations that hold the tensors; one driver query a tensor."""
         return _core.find_allocations(_described(descriptors), _query_address_range)
 
-    def _adopt(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Checks all, then replaces the catalogue: the container is ours, the tensors are the caller's."""
+    @staticmethod
+    def _checked(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
         for name, tensor in tensors.items():
             if not tensor.is_contiguous():
                 raise RuntimeError(f"Tensor '{name}' is not contiguous; register a contiguous one, a copy would be filled instead")
-        held = _held(tensors)
-        self._tensors = dict(tensors)
+        return _held(tensors)
+
+    def _adopt(self, held: Sequence[tuple[str, Any, int, int, str]], metadata: Any) -> Any:
+        """What was registered is the catalogue: the container is ours, the tensors are the caller's."""
+        self._tensors = {name: tensor for name, tensor, *_ in held}
         self._tensor_descriptors = [
             TensorDescriptor(name, address, size, self._device_id, dtype) for name, _, address, size, dtype in held
         ]
-        return self._tensors
+        self._metadata = metadata
+        return metadata
 
     def _wants_pool(self) -> bool:
         if not _pool_reg_enabled():
@@ -247,19 +253,17 @@ class NixlTransferManager:
     def register_tensors(self, tensors: Mapping[str, Any], force_per_tensor: bool = False) -> Any:
         """Makes the tensors reachable, each or by allocation (MX_POOL_REG); the agent's metadata."""
         core = self._core()
-        held = _held(self._adopt(tensors))
+        held = self._checked(tensors)
         pool = not force_per_tensor and self._wants_pool()
-        self._metadata = core.register_tensors(held, pool, _query_address_range)
-        return self._metadata
+        return self._adopt(held, core.register_tensors(held, pool, _query_address_range))
 
     def register_arena(self, arena: Any, tensors: Mapping[str, Any]) -> Any:
         """The same for tensors in an arena: one region where that is right, else each tensor."""
         core = self._core()
-        held = _held(self._adopt(tensors))
-        self._metadata = core.register_arena(
-            arena, held, self._accelerator.supports_vmm(), _arena_single_mr_forced(), self._wants_pool(), _query_address_range
-        )
-        return self._metadata
+        held = self._checked(tensors)
+        maps_memory, single_region = self._accelerator.supports_vmm(), _arena_single_mr_forced()
+        metadata = core.register_arena(arena, held, maps_memory, single_region, self._wants_pool(), _query_address_range)
+        return self._adopt(held, metadata)
 
     def refresh_agent_metadata(self) -> Any:
         self._metadata = self._need_agent().get_agent_metadata()
@@ -339,11 +343,15 @@ class NixlTransferManager:
         catalogue = self._tensors if destination_tensors is None else destination_tensors
         peer = self.add_remote_agent(source_metadata) if remote_agent_name is None else remote_agent_name
         outcome = core.receive(
-            peer, _described(source_tensors), _held(catalogue), timeout_seconds, require_exact_match, on_transfer_start
+            peer, _described(source_tensors), _held(catalogue), timeout_seconds, bool(require_exact_match), on_transfer_start
         )
         if outcome["rejected"]:
             raise ManifestMismatchError(outcome["message"])
-        self._judge("Transfer", outcome["code"], outcome["message"], outcome["failure"], timeout_seconds)
+        is_late = outcome["code"] == "deadline_exceeded"
+        if outcome["posted"] or is_late:
+            self._judge("Transfer", outcome["code"], outcome["message"], outcome["failure"], timeout_seconds)
+        elif outcome["code"]:  # nothing went onto the wire, so its health is what it was
+            raise RuntimeError(f"Transfer failed: {outcome['message']}")
         return outcome["bytes"], outcome["tensors"], outcome["seconds"]
 
     def _judge(self, label: str, code: str, details: str, failure: str, timeout: float | None) -> None:
@@ -412,6 +420,12 @@ class NixlTransferManager:
         except Exception:
             logger.warning("release_xfer_handle failed, handle leaked", exc_info=True)
 
+    def _release_all(self, batches: Sequence[PostedRead]) -> None:
+        """All of them, also when one raises what ends programs."""
+        with contextlib.ExitStack() as releases:
+            for batch in reversed(batches):
+                releases.callback(self._release, batch.handle)
+
     def post_read_batch(
         self,
         remote_agent_name: str,
@@ -439,8 +453,7 @@ class NixlTransferManager:
         try:
             self._wait_for_xfers([batch.handle for batch in batches], timeout_seconds, "NIXL reshard READ batch")
         finally:
-            for batch in batches:
-                self._release(batch.handle)
+            self._release_all(batches)
         self._accelerator.synchronize(self._device_id)
         seconds = time.perf_counter() - min(batch.posted_at for batch in batches)
         return sum(batch.total_bytes for batch in batches), sum(batch.num_ranges for batch in batches), seconds
@@ -455,11 +468,7 @@ class NixlTransferManager:
     def fetch_remote_and_wait(self, name: str, ip: str, port: int, timeout_seconds: float = 120.0) -> None:
         """Loads a peer from its listen thread. It is tracked only when that succeeds."""
         agent = self._need_agent()
-        host = ip[1:-1] if ip.startswith("[") and ip.endswith("]") else ip
-        try:
-            address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
-        except OSError as error:
-            raise RuntimeError(f"peer '{name}': host '{ip}' cannot be resolved: {error}") from error
+        address = nixl_agent.numeric_address(name, ip, port)
         agent.fetch_remote_metadata(name, address, port)
         until = time.monotonic() + timeout_seconds
         while not agent.check_remote_metadata(name):
@@ -477,10 +486,12 @@ class NixlTransferManager:
 
     def remove_remote_agent(self, name: str) -> bool:
         """Whether it could be closed; never raises."""
-        self._known_peers().pop(name, None)
-        if self._agent is None:
-            return False
         try:
+            self._known_peers().pop(name, None)
+            if self._agent is None:
+                return False
+            if self._core_made is not None and self._core_agent is self._agent:
+                return self._core_made.remove_peer(name)
             self._agent.remove_remote_agent(name)
         except Exception as error:
             logger.debug("peer '%s' was not removed: %s", name, error)
