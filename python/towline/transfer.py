@@ -51,11 +51,21 @@ def _adapt(query: RangeQuery) -> Callable[[int], tuple[str | None, int, int]]:
     return ask
 
 
-def _held(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
-    for name, tensor in tensors.items():
-        if not tensor.is_contiguous():
-            raise errors.InvalidArgumentError("invalid_argument", "operation", f"tensor '{name}': it is not contiguous")
+def held(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
+    """(name, tensor, address, bytes, dtype) of each: what the core takes."""
     return [(name, one, one.data_ptr(), one.numel() * one.element_size(), str(one.dtype)) for name, one in tensors.items()]
+
+
+def find_strided(tensors: Mapping[str, Any]) -> str | None:
+    """The first that is not contiguous: registering it would move other bytes than its own."""
+    return next((name for name, tensor in tensors.items() if not tensor.is_contiguous()), None)
+
+
+def _contiguous(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
+    strided = find_strided(tensors)
+    if strided is not None:
+        raise errors.InvalidArgumentError("invalid_argument", "operation", f"tensor '{strided}': it is not contiguous")
+    return held(tensors)
 
 
 class Manager:
@@ -87,14 +97,14 @@ class Manager:
     def register(self, tensors: Mapping[str, Any], *, pool: bool = False, query: RangeQuery | None = None) -> Any:
         """Makes the tensors reachable, each by itself or (``pool``) the allocations that hold them; the agent's
         metadata. They are what :meth:`receive` fills unless it is told otherwise."""
-        held = _held(tensors)
+        held = _contiguous(tensors)
         metadata = self._core.register_tensors(held, pool, _adapt(query) if query else _no_query)
         self._tensors = dict(tensors)
         return metadata
 
     def descriptors(self) -> list[Descriptor]:
         """The registered tensors, as a peer wants to know them."""
-        return [Descriptor(name, address, size, self._device_id, dtype) for name, _, address, size, dtype in _held(self._tensors)]
+        return [Descriptor(name, address, size, self._device_id, dtype) for name, _, address, size, dtype in _contiguous(self._tensors)]
 
     def receive(
         self,
@@ -112,7 +122,7 @@ class Manager:
             name = self._agent.add_remote_agent(peer)
             peer = name.decode() if isinstance(name, bytes) else name
         described = [(one.name, one.address, one.bytes, one.device_id, one.dtype) for one in source]
-        destination = _held(self._tensors if into is None else into)
+        destination = _contiguous(self._tensors if into is None else into)
         outcome = self._core.receive(peer, described, destination, timeout, bool(require_exact_match), on_start)
         if outcome["code"]:
             raise errors.make(outcome["code"], "operation", outcome["message"])

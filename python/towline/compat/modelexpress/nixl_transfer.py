@@ -16,6 +16,7 @@ from typing import Any
 from towline import _core
 from towline.compat.modelexpress import accelerators, nixl_agent
 from towline.compat.modelexpress.types import ManifestMismatchError, TensorDescriptor
+from towline.transfer import find_strided, held
 
 logger = logging.getLogger("modelexpress.nixl_transfer")
 
@@ -71,13 +72,6 @@ def _query_address_range(address: int) -> tuple[str | None, int, int]:
 
 def _described(tensors: Sequence[TensorDescriptor]) -> list[tuple[str, int, int, int, str]]:
     return [(tensor.name, tensor.addr, tensor.size, tensor.device_id, tensor.dtype) for tensor in tensors]
-
-
-def _held(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
-    return [
-        (name, tensor, tensor.data_ptr(), tensor.numel() * tensor.element_size(), str(tensor.dtype))
-        for name, tensor in tensors.items()
-    ]
 
 
 def _weak_call(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[], None]:
@@ -228,16 +222,16 @@ class NixlTransferManager:
 
     @staticmethod
     def _checked(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
-        for name, tensor in tensors.items():
-            if not tensor.is_contiguous():
-                raise RuntimeError(f"Tensor '{name}' is not contiguous; register a contiguous one, a copy would be filled instead")
-        return _held(tensors)
+        strided = find_strided(tensors)
+        if strided is not None:
+            raise RuntimeError(f"Tensor '{strided}' is not contiguous; register a contiguous one, a copy would be filled instead")
+        return held(tensors)
 
-    def _adopt(self, held: Sequence[tuple[str, Any, int, int, str]], metadata: Any) -> Any:
+    def _adopt(self, rows: Sequence[tuple[str, Any, int, int, str]], metadata: Any) -> Any:
         """What was registered is the catalogue: the container is ours, the tensors are the caller's."""
-        self._tensors = {name: tensor for name, tensor, *_ in held}
+        self._tensors = {name: tensor for name, tensor, *_ in rows}
         self._tensor_descriptors = [
-            TensorDescriptor(name, address, size, self._device_id, dtype) for name, _, address, size, dtype in held
+            TensorDescriptor(name, address, size, self._device_id, dtype) for name, _, address, size, dtype in rows
         ]
         self._metadata = metadata
         return metadata
@@ -253,17 +247,17 @@ class NixlTransferManager:
     def register_tensors(self, tensors: Mapping[str, Any], force_per_tensor: bool = False) -> Any:
         """Makes the tensors reachable, each or by allocation (MX_POOL_REG); the agent's metadata."""
         core = self._core()
-        held = self._checked(tensors)
+        rows = self._checked(tensors)
         pool = not force_per_tensor and self._wants_pool()
-        return self._adopt(held, core.register_tensors(held, pool, _query_address_range))
+        return self._adopt(rows, core.register_tensors(rows, pool, _query_address_range))
 
     def register_arena(self, arena: Any, tensors: Mapping[str, Any]) -> Any:
         """The same for tensors in an arena: one region where that is right, else each tensor."""
         core = self._core()
-        held = self._checked(tensors)
+        rows = self._checked(tensors)
         maps_memory, single_region = self._accelerator.supports_vmm(), _arena_single_mr_forced()
-        metadata = core.register_arena(arena, held, maps_memory, single_region, self._wants_pool(), _query_address_range)
-        return self._adopt(held, metadata)
+        metadata = core.register_arena(arena, rows, maps_memory, single_region, self._wants_pool(), _query_address_range)
+        return self._adopt(rows, metadata)
 
     def refresh_agent_metadata(self) -> Any:
         self._metadata = self._need_agent().get_agent_metadata()
@@ -343,7 +337,7 @@ class NixlTransferManager:
         catalogue = self._tensors if destination_tensors is None else destination_tensors
         peer = self.add_remote_agent(source_metadata) if remote_agent_name is None else remote_agent_name
         outcome = core.receive(
-            peer, _described(source_tensors), _held(catalogue), timeout_seconds, bool(require_exact_match), on_transfer_start
+            peer, _described(source_tensors), held(catalogue), timeout_seconds, bool(require_exact_match), on_transfer_start
         )
         if outcome["rejected"]:
             raise ManifestMismatchError(outcome["message"])
