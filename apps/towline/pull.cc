@@ -1,4 +1,5 @@
 #include "app.h"
+#include "pull_plan.h"
 #include "replica.h"
 #include "towline/loader/disk_load.h"
 #include "verbs.h"
@@ -20,32 +21,10 @@ constexpr FlagSpec kFlags[] = {
     {"dry-run", "", "print what would be pulled from where, move nothing"},
     {"ready-file", "PATH", "written when all is in place"},
 };
-constexpr std::string_view kSettings[] = {"server",   "rpc_deadline",   "deadline",      "transport",
-                                          "verify",   "window",         "load_mode",     "heartbeat_interval",
-                                          "pool_reg", "metrics_listen", "metrics_scheme"};
-
-/// The candidates in the order in which they would be tried, with what each holds.
-Result<void> dry_run(App& app, control::Metadata& metadata, const ReplicaFlags& flags, const Arguments& arguments) {
-  Table table({{"worker"}, {"transport"}, {"tensors", Table::Align::kRight}, {"bytes", Table::Align::kRight}});
-  std::vector<Document> rows;
-  const control::SourceFilter filter{
-      .status = control::SourceStatus::kReady, .model_name = flags.model, .rank = flags.rank};
-  for (const control::SourceRef& ref : TOWLINE_TRY(metadata.list(filter, app.deadline()))) {
-    if (arguments.has("from") && ref.worker_id != arguments.get("from")) continue;
-    const control::WorkerEntry entry = TOWLINE_TRY(metadata.get(ref.source_id, ref.worker_id, app.deadline()));
-    Bytes bytes;
-    for (const tensor::TensorDesc& desc : entry.worker.manifest) bytes += desc.bytes;
-    const size_t tensors = entry.worker.manifest.size();
-    table.add({ref.worker_id, entry.worker.transport, std::to_string(tensors), to_string(bytes)});
-    Document row;
-    row.set("worker_id", ref.worker_id).set("source_id", ref.source_id).set("transport", entry.worker.transport);
-    rows.push_back(std::move(row.set("tensor_count", uint64_t{tensors}).set("bytes", bytes)));
-  }
-  if (rows.empty())
-    return fail(Code::kNotFound, "model '{}': no replica{} serves rank {} now; `towline ls` shows who serves what",
-                flags.model, arguments.has("from") ? " with worker id " + arguments.get("from") : "", flags.rank);
-  return app.print(Document("towline.pull.plan/1").set("model", flags.model).set("candidates", rows), table.text());
-}
+constexpr std::string_view kSettings[] = {"server",          "rpc_deadline",   "deadline",       "transport",
+                                          "verify",          "window",         "load_mode",      "heartbeat_interval",
+                                          "pool_reg",        "metrics_listen", "metrics_scheme", "worker_listen",
+                                          "worker_advertise"};
 
 /// The chain of this verb: a peer, then the disk where one was named.
 class PullRun {
@@ -105,7 +84,8 @@ Result<void> run_pull(App& app, const Arguments& arguments) {
     return app.misuse(fail(Code::kInvalidArgument, "--worker-id is of a replica that serves; add --serve"));
   const ReplicaFlags flags = TOWLINE_TRY(replica_flags(app, arguments, arguments.get("model")));
   const auto metadata = TOWLINE_TRY(app.connect());
-  if (arguments.has("dry-run")) return dry_run(app, *metadata, flags, arguments);
+  if (arguments.has("dry-run"))
+    return print_pull_plan(app, *metadata, flags, {arguments.find("from"), arguments.find("or-load")});
   const auto ready = TOWLINE_TRY(ReadyFile::open(app, arguments.get("ready-file")));
   TOWLINE_TRY(app.serve_metrics());
   const auto session = TOWLINE_TRY(app.open_session());

@@ -162,6 +162,8 @@ Result<void> serve_until_stopped(App& app, transfer::Session& session, control::
   options.rank = flags.rank;
   options.worker_id = flags.worker_id;
   options.publisher.interval = app.options().duration("heartbeat_interval");
+  options.worker_listen = app.options().text("worker_listen");
+  options.worker_advertise = app.options().text("worker_advertise");
   options.on_lost = [&loss](const Error& why) { loss.note(why); };
   const auto publish = [&] {
     const transfer::PhaseTimer phase(app.metrics(), app.clock(), {flags.model}, "publish");

@@ -16,9 +16,9 @@ constexpr FlagSpec kFlags[] = {
      .most = kRankMax},
     {"ready-file", "PATH", "written once others can pull"},
 };
-constexpr std::string_view kSettings[] = {"server",    "rpc_deadline",   "deadline",
-                                          "transport", "load_mode",      "heartbeat_interval",
-                                          "pool_reg",  "metrics_listen", "metrics_scheme"};
+constexpr std::string_view kSettings[] = {"server",         "rpc_deadline",       "deadline",        "transport",
+                                          "load_mode",      "heartbeat_interval", "pool_reg",        "metrics_listen",
+                                          "metrics_scheme", "worker_listen",      "worker_advertise"};
 
 Result<void> run_serve(App& app, const Arguments& arguments) {
   const TimePoint start = app.clock().now();
@@ -33,6 +33,9 @@ Result<void> run_serve(App& app, const Arguments& arguments) {
   const auto session = TOWLINE_TRY(app.open_session());
   transfer::LoadTimer timer(app.metrics(), app.clock(), {flags.model});
   const LoadSummary summary = TOWLINE_TRY(load_from_disk(app, *session, flags.model, checkpoint, deadline));
+  if (summary.tensors == 0)
+    return fail(Code::kInvalidArgument, "checkpoint '{}': it holds no tensors, so there is nothing to serve",
+                checkpoint);
   return serve_until_stopped(app, *session, *metadata,
                              {flags, summary, "towline.serve/1", start, deadline, timer, ready.get()});
 }

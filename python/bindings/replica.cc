@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -87,6 +88,27 @@ Result<Options> options_of(const Settings& settings) {
   for (const auto& [name, text] : settings) TOWLINE_TRY(options.set(name, text, OptionOrigin::kFlag));
   return options;
 }
+
+/// What the publisher's task finds out and the owner asks for. Thread-safe.
+class Loss {
+ public:
+  void note(const Error& why) {
+    std::lock_guard lock(mutex_);
+    why_ = why;
+  }
+  void clear() {
+    std::lock_guard lock(mutex_);
+    why_.reset();
+  }
+  Result<void> why() const {
+    std::lock_guard lock(mutex_);
+    return why_ ? Result<void>(*why_) : Result<void>();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<Error> why_;  // guarded by mutex_
+};
 
 double in_seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
@@ -192,14 +214,21 @@ class Replica {
     options.rank = Rank(rank);
     options.worker_id = worker.value_or(fmt::format("{:08x}", entropy() & 0xffffffffu));
     options.publisher.interval = options_.duration("heartbeat_interval");
+    options.on_lost = [this](const Error& why) { lost_.note(why); };
+    options.worker_listen = options_.text("worker_listen");
+    options.worker_advertise = options_.text("worker_advertise");
     const std::string worker_id = options.worker_id;
     serving_ = TOWLINE_TRY(transfer::Serving::start(*session_, *metadata_, std::move(options), deadline()));
     return std::pair(worker_id, serving_->source().source_id);
   }
 
+  /// Why it no longer serves, where its publisher found that out; {} while it does.
+  Result<void> lost() const { return lost_.why(); }
+
   Result<void> withdraw() {
     TOWLINE_TRY(not_forked());
     serving_.reset();
+    lost_.clear();
     return {};
   }
 
@@ -269,6 +298,7 @@ class Replica {
   std::unique_ptr<LogSink> log_;
   std::unique_ptr<control::Metadata> metadata_;
   std::unique_ptr<transfer::Session> session_;
+  Loss lost_;
   std::unique_ptr<transfer::Serving> serving_;
 };
 
@@ -322,6 +352,7 @@ void bind_replica(nb::module_& module) {
             return nb::make_tuple(worker_id, source_id);
           },
           "model"_a, "worker"_a.none(), "rank"_a)
+      .def("check_serving", [](const Replica& replica) { take_or_raise(replica.lost()); })
       .def("withdraw", [](Replica& replica) { without_gil([&] { return replica.withdraw(); }); })
       .def("close",
            [](Replica& replica) {

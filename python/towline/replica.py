@@ -84,6 +84,12 @@ class Replica:
         with self._lock:
             self.worker_id, self.source_id = self._core.serve(model, worker_id, _rank(rank))
 
+    def check_serving(self) -> None:
+        """Raises what ended it, when it is served no longer: code ``already_exists`` after another process has taken
+        over its worker id. Withdraw it then, and serve under another."""
+        with self._lock:
+            self._core.check_serving()
+
     def withdraw(self) -> None:
         """Stops offering; what is registered stays."""
         with self._lock:

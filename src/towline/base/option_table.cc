@@ -55,6 +55,10 @@ constexpr std::array kTable = {
                "ucx|in_memory"},
     OptionSpec{"verify", OptionKind::kBool, "true", "", "check each tensor's digest after a load or pull"},
     OptionSpec{"window", OptionKind::kBytes, "64MiB", "", "bytes that may be in flight at once", {}, "1"},
+    OptionSpec{"worker_advertise", OptionKind::kText, "", "",
+               "how others reach `worker_listen`: HOST or HOST:PORT; not set: as it listens"},
+    OptionSpec{"worker_listen", OptionKind::kText, "127.0.0.1:0", "",
+               "where a replica that serves answers for its manifest; port 0 picks a free one"},
 };
 
 std::string_view kind_name(OptionKind kind) {

@@ -52,6 +52,20 @@ bool may_try_again(const Error& error) {
   return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded;
 }
 
+constexpr std::string_view kRefused = "connection refused";
+
+/// Whether the answer is that of a port which nobody, or somebody else, has by now.
+bool says_gone(const Error& error) {
+  const bool is_refused = error.code == Code::kUnavailable && error.message.find(kRefused) != std::string::npos;
+  return is_refused || error.code == Code::kFailedPrecondition || error.code == Code::kUnimplemented;
+}
+
+/// Only processes of this machine are reached by it.
+bool is_local(const std::string& address) {
+  const auto endpoint = internal::parse_endpoint(address, "endpoint");
+  return endpoint && internal::is_loopback(*endpoint);
+}
+
 /// Whom a call asks, in the words of its errors.
 struct Callee {
   std::string who;     ///< `metadata server at HOST:PORT`
@@ -64,7 +78,7 @@ Error error_of(const grpc::Status& status, const Callee& callee) {
   const auto code = static_cast<Code>(status.error_code());
   const std::string& message = status.error_message();
   if (code == Code::kUnavailable && message.find("Connection refused") != std::string::npos) {
-    return fail(code, Scope::kEndpoint, "{}: connection refused; {}", callee.who, callee.absent);
+    return fail(code, Scope::kEndpoint, "{}: {}; {}", callee.who, kRefused, callee.absent);
   }
   if (code == Code::kUnavailable) {
     return fail(code, Scope::kEndpoint, "{}: unavailable: {}; check its address and its log", callee.who, message);
@@ -193,14 +207,15 @@ class MetadataClient final : public Metadata {
                 worker_id, there.agent_name, identity.model_name);
   }
 
-  /// By its own endpoint; where that does not answer, by its heartbeats.
+  /// By its own endpoint; where that says nothing, by its heartbeats. A loopback address speaks of this machine: that
+  /// nobody answers there, or another does, tells only where the server is of this machine too.
   Result<bool> is_alive(const WorkerEntry& entry, Deadline deadline) {
     const std::string& endpoint = entry.worker.worker_grpc_endpoint;
     if (!endpoint.empty()) {
       const Deadline soon = std::min(deadline, deadline_after(clock_, kLifeSignTimeout));
       const auto answer = fetch_manifest(endpoint, {entry.source_id, entry.worker_id}, clock_, soon);
       if (answer) return true;
-      if (answer.error().code != Code::kDeadlineExceeded) return false;  // refused, or another lives there now
+      if (says_gone(answer.error()) && (!is_local(endpoint) || is_local(options_.server))) return false;
     }
     SourceFilter live{.identity = entry.identity, .status = SourceStatus::kReady};
     const auto refs = TOWLINE_TRY(list(live, deadline));

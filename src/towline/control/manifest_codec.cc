@@ -11,14 +11,17 @@
 namespace towline::control {
 namespace {
 
-// magic | version, reserved | counts | transport | reserved | dtype texts | tensors | crc32c of all before.
-// Little-endian; texts are a length and the bytes. docs/formats/manifest.md has the table.
+// magic | version, reserved | counts | transport | chunk bytes, lease endpoint | dtype texts | tensors | crc32c of all
+// before. Little-endian; texts are a length and the bytes. docs/formats/manifest.md has the table.
 constexpr std::string_view kMagic = "TWLM";
 constexpr uint8_t kHasShape = 1;
 constexpr uint8_t kHasDigest = 2;
 constexpr size_t kTensorBytesMin = 2 + 1 + 8 + 8 + 4 + 2 + 1;  // a record with a name of one byte and no extras
 constexpr size_t kDtypeBytesMin = 1;
 constexpr size_t kSumBytes = 4;
+constexpr size_t kBytesBeforeTransport = 4 + 2 + 2 + 4 + 4;  // in every version
+constexpr std::string_view kTransportField = "the transport's name";
+constexpr std::string_view kLeaseField = "the lease endpoint";
 
 class Writer {
  public:
@@ -218,13 +221,15 @@ Result<tensor::TensorDesc> read_tensor(Reader& in, const std::vector<std::string
   return desc;
 }
 
-Result<void> read_reserved(Reader& in) {
-  const auto chunk_bytes = TOWLINE_TRY(in.integer<uint64_t>());
-  const auto lease_endpoint = TOWLINE_TRY(in.text<uint16_t>());
-  if (chunk_bytes != 0 || !lease_endpoint.empty()) {
-    return fail(Code::kDataLoss, "manifest: a field that version {} reserves is set", kManifestVersion);
-  }
-  return {};
+Result<std::string> read_utf8(Reader& in, std::string_view what) {
+  std::string text = TOWLINE_TRY(in.text<uint16_t>());
+  if (!is_utf8(text)) return fail(Code::kDataLoss, "manifest: {} is not UTF-8", what);
+  return text;
+}
+
+Result<void> check_text(std::string_view text, std::string_view what) {
+  if (text.size() <= kManifestNameBytesMax && is_utf8(text)) return {};
+  return fail(Code::kInvalidArgument, "manifest: {} is not a text of at most {} bytes", what, kManifestNameBytesMax);
 }
 
 Result<tensor::Manifest> read_tensors(Reader& in, const Counts& counts) {
@@ -254,10 +259,8 @@ Result<void> read_version(Reader& in) {
 }  // namespace
 
 Result<Blob> encode_manifest(const PackedManifest& manifest) {
-  if (manifest.transport.size() > kManifestNameBytesMax || !is_utf8(manifest.transport)) {
-    return fail(Code::kInvalidArgument, "manifest: the transport's name is not a text of at most {} bytes",
-                kManifestNameBytesMax);
-  }
+  TOWLINE_TRY(check_text(manifest.transport, kTransportField));
+  TOWLINE_TRY(check_text(manifest.lease_endpoint, kLeaseField));
   TOWLINE_TRY(check_tensors(manifest.tensors));
   const auto dtypes = TOWLINE_TRY(collect_dtypes(manifest.tensors));
   Writer out;
@@ -267,8 +270,8 @@ Result<Blob> encode_manifest(const PackedManifest& manifest) {
   out.integer(static_cast<uint32_t>(manifest.tensors.size()));
   out.integer(static_cast<uint32_t>(dtypes.texts.size()));
   out.text<uint16_t>(manifest.transport);
-  out.integer(uint64_t{0});  // reserved: bytes of one chunk of the digest grid
-  out.text<uint16_t>("");    // reserved: where leases are answered
+  out.integer(manifest.chunk_bytes.count());
+  out.text<uint16_t>(manifest.lease_endpoint);
   for (const auto text : dtypes.texts) out.text<uint8_t>(text);
   for (const auto& desc : manifest.tensors) write_tensor(out, desc, dtypes.index.at(desc.dtype));
   if (out.bytes().size() + kSumBytes > kManifestBytesMax) {
@@ -285,11 +288,18 @@ Result<PackedManifest> decode_manifest(std::span<const std::byte> bytes) {
   TOWLINE_TRY(read_version(in));
   const auto counts = TOWLINE_TRY(read_counts(in));
   PackedManifest manifest;
-  manifest.transport = TOWLINE_TRY(in.text<uint16_t>());
-  if (!is_utf8(manifest.transport)) return fail(Code::kDataLoss, "manifest: the transport's name is not UTF-8");
-  TOWLINE_TRY(read_reserved(in));
+  manifest.transport = TOWLINE_TRY(read_utf8(in, kTransportField));
+  manifest.chunk_bytes = Bytes(TOWLINE_TRY(in.integer<uint64_t>()));
+  manifest.lease_endpoint = TOWLINE_TRY(read_utf8(in, kLeaseField));
   manifest.tensors = TOWLINE_TRY(read_tensors(in, counts));
   return manifest;
+}
+
+Result<std::string> read_manifest_transport(std::span<const std::byte> bytes) {
+  TOWLINE_TRY(check_frame(bytes));
+  Reader in(bytes);
+  TOWLINE_TRY(in.raw(kBytesBeforeTransport));
+  return read_utf8(in, kTransportField);
 }
 
 }  // namespace towline::control

@@ -21,6 +21,8 @@ inline constexpr size_t kManifestBytesMax = 100u << 20;  ///< the message limit 
 struct PackedManifest {
   std::string transport;
   tensor::Manifest tensors;
+  Bytes chunk_bytes = Bytes(0);     ///< of the grid in which the source hands out ranges; 0: it has none
+  std::string lease_endpoint = {};  ///< HOST:PORT that answers leases; empty: none
   friend bool operator==(const PackedManifest&, const PackedManifest&) = default;
 };
 
@@ -32,5 +34,8 @@ Result<Blob> encode_manifest(const PackedManifest& manifest);
 /// Reads it. Takes exactly what encode_manifest() writes; allocates no more than a small multiple of `bytes`.
 /// Errors: kDataLoss - not this format, truncated or damaged; kUnimplemented - a version after ours.
 Result<PackedManifest> decode_manifest(std::span<const std::byte> bytes);
+
+/// The transport that a manifest of any version names: where it stands never changes. Errors: kDataLoss.
+Result<std::string> read_manifest_transport(std::span<const std::byte> bytes);
 
 }  // namespace towline::control

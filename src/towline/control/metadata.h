@@ -59,7 +59,9 @@ struct WorkerRecord {
   /// Which back end `transport_metadata` belongs to: `ucx`. Travels in our bytes field: clients that have none are NIXL
   /// agents, `nixl`.
   std::string transport;
-  Blob transport_metadata;  ///< Transport::export_metadata() (wire name: nixl_metadata)
+  Bytes chunk_bytes;           ///< of the grid in which ranges are handed out; 0: none. Travels as `transport` does
+  std::string lease_endpoint;  ///< HOST:PORT that answers leases; empty: none. Travels as `transport` does
+  Blob transport_metadata;     ///< Transport::export_metadata() (wire name: nixl_metadata)
   tensor::Manifest manifest;
   SourceStatus status = SourceStatus::kUnknown;
   int64_t updated_at_ms = 0;  ///< Unix time, the server's stamp

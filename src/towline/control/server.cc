@@ -289,6 +289,19 @@ struct Listener {
   }
 };
 
+/// `advertise` whole, or with the port that `listened` has where it names none; `listened` where it is empty.
+Result<std::string> advertised_address(const std::string& advertise, const std::string& listened) {
+  if (advertise.empty()) return listened;
+  const auto own = TOWLINE_TRY(internal::parse_endpoint(listened, "listen address"));
+  auto wanted = internal::parse_endpoint(advertise, "worker_advertise");
+  if (!wanted) wanted = internal::parse_endpoint(fmt::format("{}:{}", advertise, own.port), "worker_advertise");
+  if (!wanted || internal::is_wildcard(*wanted))
+    return fail(Code::kInvalidArgument,
+                "worker_advertise '{}': no address that others could reach; write HOST or HOST:PORT", advertise);
+  if (wanted->port == 0) wanted->port = own.port;
+  return internal::to_string(*wanted);
+}
+
 Result<Listener> listen(const ServerOptions& options, grpc::Service& service) {
   gpr_set_log_function(&drop_line);  // gRPC's lines on stderr: what went wrong comes back as an Error
   auto endpoint = TOWLINE_TRY(internal::parse_endpoint(options.listen, "listen address"));
@@ -331,18 +344,38 @@ Result<std::unique_ptr<MetadataServer>> MetadataServer::start(const ServerOption
 struct WorkerServer::State {
   std::unique_ptr<WorkerFace> face;  // outlives the listener
   Listener listener;
+  std::string advertised;
 };
+
+namespace {
+
+/// Before anything listens: whether `advertise` is an address, and there where it has to be.
+Result<void> check_advertised(const ServerOptions& options) {
+  const auto listen = TOWLINE_TRY(internal::parse_endpoint(options.listen, "worker_listen"));
+  if (!options.advertise.empty()) {
+    TOWLINE_TRY(advertised_address(options.advertise, options.listen));
+    return {};
+  }
+  if (!internal::is_wildcard(listen)) return {};
+  return fail(Code::kInvalidArgument,
+              "worker_listen '{}': every address of this machine; say by which others reach it: set worker_advertise",
+              options.listen);
+}
+
+}  // namespace
 
 WorkerServer::WorkerServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 WorkerServer::~WorkerServer() = default;
-const std::string& WorkerServer::address() const { return state_->listener.address; }
+const std::string& WorkerServer::address() const { return state_->advertised; }
 Result<void> WorkerServer::serve(const WorkerManifest& manifest) { return state_->face->serve(manifest); }
 
 Result<std::unique_ptr<WorkerServer>> WorkerServer::start(const ServerOptions& options, LogSink& log) {
+  TOWLINE_TRY(check_advertised(options));
   auto face = std::make_unique<WorkerFace>();
   Listener listener = TOWLINE_TRY(listen(options, *face));
-  Logger(log, "worker").debug("answers on {}", listener.address);
-  std::unique_ptr<State> state(new State{std::move(face), std::move(listener)});
+  std::string advertised = TOWLINE_TRY(advertised_address(options.advertise, listener.address));
+  Logger(log, "worker").debug("answers on {}, advertised as {}", listener.address, advertised);
+  std::unique_ptr<State> state(new State{std::move(face), std::move(listener), std::move(advertised)});
   return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(state)));
 }
 

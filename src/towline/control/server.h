@@ -12,8 +12,9 @@ namespace towline::control {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  ///< HOST:PORT; port 0 takes a free one
-  int threads_max = 32;                ///< calls in progress at once; more wait
-  MetricsSink* metrics = nullptr;      ///< of a MetadataServer: counts its calls (control_metrics.h); null: not counted
+  std::string advertise = {};      ///< of a WorkerServer: how others reach it, HOST or HOST:PORT; empty: as it listens
+  int threads_max = 32;            ///< calls in progress at once; more wait
+  MetricsSink* metrics = nullptr;  ///< of a MetadataServer: counts its calls (control_metrics.h); null: not counted
 };
 
 /// P2pService over any Metadata, and grpc.health.v1. Serves from start() until destroyed.
@@ -41,7 +42,8 @@ class MetadataServer {
 /// authentication; bind it to the fleet's own network. Thread-safe.
 class WorkerServer {
  public:
-  /// Errors: as MetadataServer::start().
+  /// Errors: as MetadataServer::start(); kInvalidArgument also where it listens on every address of the machine and no
+  /// address to advertise is given.
   static Result<std::unique_ptr<WorkerServer>> start(const ServerOptions& options, LogSink& log);
   WorkerServer(const WorkerServer&) = delete;
   WorkerServer& operator=(const WorkerServer&) = delete;
@@ -50,6 +52,7 @@ class WorkerServer {
   /// Until the first call of it, whoever asks for a certain source or worker is refused.
   /// Errors: those of encode_manifest(); what was served before stays.
   Result<void> serve(const WorkerManifest& manifest);
+  /// HOST:PORT that others are told.
   const std::string& address() const;
 
  private:

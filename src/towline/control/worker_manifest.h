@@ -17,6 +17,8 @@ struct WorkerManifest {
   std::string agent_name;
   std::string accelerator;
   tensor::Manifest tensors;
+  Bytes chunk_bytes = Bytes(0);     ///< as WorkerRecord's
+  std::string lease_endpoint = {};  ///< as WorkerRecord's
 };
 
 /// What the asker believes it is talking to.

@@ -139,7 +139,7 @@ bool TableReader::add_name(std::string_view name, HeaderEntry& entry) {
   };
   if (name.empty()) return refuse(Code::kInvalidArgument, "an empty name");
   if (name.size() > std::min(limits_.name_bytes_max, kNameBytesCeiling)) {
-    return refuse(Code::kResourceExhausted, fmt::format("a name of {} bytes, the limit is {}", name.size(),
+    return refuse(Code::kResourceExhausted, fmt::format("a name of {} bytes, the limit is {}; rename it", name.size(),
                                                         std::min(limits_.name_bytes_max, kNameBytesCeiling)));
   }
   if (std::memchr(name.data(), 0, name.size()) != nullptr) return refuse(Code::kInvalidArgument, "NUL in a name");

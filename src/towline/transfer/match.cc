@@ -13,7 +13,8 @@ Result<void> check_pair(const tensor::TensorDesc& source, const tensor::TensorDe
                 "tensor '{}': size mismatch: {} bytes here, {} at the source; is it the same model and shard?",
                 source.name, local.bytes, source.bytes);
   if (source.dtype != local.dtype)
-    return fail(Code::kFailedPrecondition, "tensor '{}': dtype mismatch: {} here, {} at the source", source.name,
+    return fail(Code::kFailedPrecondition,
+                "tensor '{}': dtype mismatch: {} here, {} at the source; convert one of the two", source.name,
                 local.dtype, source.dtype);
   if (source.shape && local.shape && *source.shape != *local.shape)
     return fail(Code::kFailedPrecondition,

@@ -18,15 +18,35 @@ double seconds_since(const Clock& clock, TimePoint start) {
   return std::chrono::duration<double>(clock.now() - start).count();
 }
 
+Error no_candidate(const PeerQuery& query) {
+  return fail(Code::kNotFound, "model '{}': no replica{} serves rank {} now; `towline ls` shows who serves what",
+              query.model_name, query.worker_id ? fmt::format(" with worker id {}", *query.worker_id) : "", query.rank);
+}
+
 }  // namespace
 
-PeerLoad::PeerLoad(const Context& context, PeerLoadOptions options, FetchEntry fetch)
-    : context_(context), log_(context.log, "pull"), options_(std::move(options)), fetch_(std::move(fetch)) {
-  if (!fetch_)
-    fetch_ = [this](const control::SourceRef& ref, Deadline deadline) {
-      return context_.metadata.get(ref.source_id, ref.worker_id, deadline);
-    };
+control::SourceFilter filter_of(const PeerQuery& query) {
+  return {.status = control::SourceStatus::kReady, .model_name = query.model_name, .rank = query.rank};
 }
+
+std::vector<control::SourceRef> candidates_of(std::vector<control::SourceRef> listed, const PeerQuery& query) {
+  std::erase_if(listed, [&query](const control::SourceRef& ref) {
+    return ref.rank != query.rank || (query.worker_id && ref.worker_id != *query.worker_id);
+  });
+  if (listed.size() > query.attempts_max) listed.resize(query.attempts_max);
+  return listed;
+}
+
+Result<std::vector<control::SourceRef>> list_candidates(control::Metadata& metadata, const PeerQuery& query,
+                                                        Deadline deadline) {
+  std::vector<control::SourceRef> sources =
+      candidates_of(TOWLINE_TRY(metadata.list(filter_of(query), deadline)), query);
+  if (sources.empty()) return no_candidate(query);
+  return sources;
+}
+
+PeerLoad::PeerLoad(const Context& context, PeerLoadOptions options)
+    : context_(context), log_(context.log, "pull"), options_(std::move(options)) {}
 
 Result<void> PeerLoad::available() {
   if (options_.query.model_name.empty()) return fail(Code::kInvalidArgument, "no model name to pull");
@@ -34,10 +54,8 @@ Result<void> PeerLoad::available() {
 }
 
 Result<std::vector<control::SourceRef>> PeerLoad::list_sources() {
-  const PeerQuery& query = options_.query;
-  Result<std::vector<control::SourceRef>> sources = context_.metadata.list(
-      {.status = control::SourceStatus::kReady, .model_name = query.model_name, .rank = query.rank},
-      options_.receive.deadline);
+  Result<std::vector<control::SourceRef>> sources =
+      context_.metadata.list(filter_of(options_.query), options_.receive.deadline);
   if (sources.has_value() && !sources->empty()) return sources;
   count(context_.metrics, metrics::kListSources, {policy(), sources.has_value() ? "empty" : "error"});
   if (sources.has_value())
@@ -52,20 +70,16 @@ Result<std::vector<control::SourceRef>> PeerLoad::candidates() {
     const TimePoint start = context_.clock.now();
     count(context_.metrics, metrics::kListSources, {policy(), "ok"});
     record_candidates("listed", sources.size());
-    std::erase_if(sources, [&query](const control::SourceRef& ref) { return ref.rank != query.rank; });
-    record_candidates("rank_matched", sources.size());
+    const size_t matched = static_cast<size_t>(
+        std::count_if(sources.begin(), sources.end(), [&query](const auto& ref) { return ref.rank == query.rank; }));
+    record_candidates("rank_matched", matched);
     // Bytes are bytes: every accelerator's are taken.
-    record_candidates("accelerator_matched", sources.size());
-    if (query.worker_id)
-      std::erase_if(sources, [&query](const control::SourceRef& ref) { return ref.worker_id != *query.worker_id; });
+    record_candidates("accelerator_matched", matched);
+    sources = candidates_of(std::move(sources), query);
     const std::array<std::string_view, 1> labels = {policy()};
     context_.metrics.record(metrics::kSelectionSeconds, labels, seconds_since(context_.clock, start));
   }
-  if (sources.empty())
-    return fail(Code::kNotFound, "model '{}': no replica{} serves rank {} now; `towline ls` shows who serves what",
-                query.model_name, query.worker_id ? fmt::format(" with worker id {}", *query.worker_id) : "",
-                query.rank);
-  if (sources.size() > query.attempts_max) sources.resize(query.attempts_max);
+  if (sources.empty()) return no_candidate(query);
   return sources;
 }
 
@@ -118,7 +132,7 @@ void PeerLoad::roll_back() {
 
 /// The candidate's record, in source_.
 Result<void> PeerLoad::fetch(const control::SourceRef& ref) {
-  Result<control::WorkerEntry> entry = fetch_(ref, options_.receive.deadline);
+  Result<control::WorkerEntry> entry = context_.metadata.get(ref.source_id, ref.worker_id, options_.receive.deadline);
   if (!entry.has_value()) {
     count(context_.metrics, metrics::kSourceAttempts, {policy(), "metadata_miss"});
     if (entry.error().code != Code::kNotFound) count(context_.metrics, metrics::kLookupFailures, {policy()});
@@ -144,7 +158,9 @@ LoadStrategy::Attempt PeerLoad::transfer(const control::SourceRef& ref) {
   report_ = context_.manager.receive(source, receive);
   if (!report_.status.has_value()) return {report_.status, report_.state};
   if (report_.outcome == Outcome::kEmpty)
-    return {fail(Code::kFailedPrecondition, "worker {} has no tensor that is wanted here", ref.worker_id),
+    return {fail(Code::kFailedPrecondition,
+                 "worker {}: none of its {} tensors has a name that is registered here; is it the same model?",
+                 ref.worker_id, source.tensors.size()),
             MemoryState::kClean};
   Result<void> adopted = adopt_digests(*source_);
   return {std::move(adopted), report_.state};

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +19,14 @@ struct PeerQuery {
   size_t attempts_max = 3;               ///< candidates tried (transfer.md 7.8)
 };
 
+/// What is asked of the metadata server for it.
+control::SourceFilter filter_of(const PeerQuery& query);
+/// Those of the listed sources that are tried, in that order. Pure.
+std::vector<control::SourceRef> candidates_of(std::vector<control::SourceRef> listed, const PeerQuery& query);
+/// Both. Errors: kNotFound - nobody serves it; those of the server.
+Result<std::vector<control::SourceRef>> list_candidates(control::Metadata& metadata, const PeerQuery& query,
+                                                        Deadline deadline);
+
 /// Where a pull goes and how.
 struct PeerLoadOptions {
   PeerQuery query;
@@ -38,10 +45,6 @@ struct PeerLoadOptions {
 /// candidate never sees it; the strategy then ends kClean.
 class PeerLoad final : public LoadStrategy {
  public:
-  /// Reads a source's full record; the default asks Metadata::get alone. Where a record leaves its manifest to the
-  /// worker's own endpoint, apps pass one that fetches it there.
-  using FetchEntry = std::function<Result<control::WorkerEntry>(const control::SourceRef&, Deadline)>;
-
   struct Context {
     Clock& clock;
     LogSink& log;
@@ -50,7 +53,7 @@ class PeerLoad final : public LoadStrategy {
     TransferManager& manager;
     MetricsSink& metrics = null_metrics();
   };
-  PeerLoad(const Context& context, PeerLoadOptions options, FetchEntry fetch = nullptr);
+  PeerLoad(const Context& context, PeerLoadOptions options);
 
   std::string_view name() const override { return "peer"; }
   Result<void> available() override;
@@ -77,7 +80,6 @@ class PeerLoad final : public LoadStrategy {
   Context context_;
   Logger log_;
   PeerLoadOptions options_;
-  FetchEntry fetch_;
   bool owns_memory_ = false;
   ReceiveReport report_;
   std::optional<control::WorkerEntry> source_;

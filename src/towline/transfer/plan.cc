@@ -49,6 +49,16 @@ TransferPlan plan_pieces(std::span<const transport::Piece> pieces, const PlanLim
   return plan;
 }
 
+TransferPlan plan_manifest(const tensor::Manifest& source, const PlanLimits& limits) {
+  TransferPlan plan;
+  for (uint32_t i = 0; i < source.size(); ++i)
+    append_cut(
+        plan,
+        {.local = Address(0), .remote = source[i].address, .bytes = source[i].bytes, .remote_device = source[i].device},
+        i, limits);
+  return plan;
+}
+
 TransferPlan plan_receive(const Match& match, const tensor::Manifest& source, const Catalogue& local,
                           const PlanLimits& limits) {
   TransferPlan plan;

@@ -36,7 +36,8 @@ Result<std::unique_ptr<Serving>> Serving::start(Session& session, control::Metad
   std::unique_ptr<Serving> serving(new Serving(session, std::move(options)));
   Serving* const self = serving.get();
   const ServingOptions& wanted = self->options_;
-  self->server_ = TOWLINE_TRY(control::WorkerServer::start({.listen = wanted.worker_listen}, session.log()));
+  self->server_ = TOWLINE_TRY(control::WorkerServer::start(
+      {.listen = wanted.worker_listen, .advertise = wanted.worker_advertise}, session.log()));
   self->endpoint_ = self->server_->address();
   control::PublisherHooks hooks;
   hooks.healthy = [self] { return self->session_.manager().healthy(); };

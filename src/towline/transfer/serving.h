@@ -21,6 +21,7 @@ struct ServingOptions {
   /// Once, on the publisher's task, when it cannot serve on: its record is another's now (kAlreadyExists).
   std::function<void(const Error&)> on_lost = {};
   std::string worker_listen = "127.0.0.1:0";  ///< where GetTensorManifest is answered
+  std::string worker_advertise = {};          ///< how others reach it (control::ServerOptions)
 };
 
 /// Offers what a session has registered, until it is dropped: a heartbeat at the metadata server and an endpoint of its

@@ -34,7 +34,7 @@ tensor::TensorDesc random_tensor(Rng& rng, uint64_t index) {
 }
 
 PackedManifest random_manifest(Rng& rng) {
-  PackedManifest manifest{random_text(rng, 20), {}};
+  PackedManifest manifest{random_text(rng, 20), {}, Bytes(rng.next() >> rng.below(64)), random_text(rng, 30)};
   for (uint64_t count = rng.below(40); count > 0; --count) manifest.tensors.push_back(random_tensor(rng, count));
   return manifest;
 }

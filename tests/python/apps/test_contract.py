@@ -142,6 +142,42 @@ def test_a_dry_run_of_what_nobody_serves_fails_as_the_pull_would(server: str) ->
     assert real[0] == 1
 
 
+def test_a_dry_run_prints_the_plan(server: str, programs: Programs, checkpoint: pathlib.Path) -> None:
+    programs.start("towline", "serve", checkpoint, "--model", "m", "--worker-id", "w1", "--server", server)
+    code, out, _ = towline("pull", "m", "--server", server, "--dry-run", "--window", "1MiB", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert re.fullmatch("[0-9a-f]{16}", document["candidates"][0].pop("source_id"))
+    assert document == {
+        "schema": "towline.pull.plan/1",
+        "model": "m",
+        "rank": 0,
+        "candidates": [
+            {
+                "worker_id": "w1",
+                "transport": "ucx",
+                "tensor_count": 1,
+                "bytes": 16384,
+                "digest_count": 1,
+                "read_count": 1,
+                "post_count": 1,
+                "obstacle": None,
+            }
+        ],
+        "window_bytes": 1 << 20,
+        "verify": True,
+        "or_load": None,
+    }
+    code, out, _ = towline("pull", "nosuch", "--server", server, "--dry-run", "--or-load", checkpoint)
+    assert code == 0
+    assert out.splitlines()[0] == "no replica serves it now" and out.splitlines()[-1] == f"else from disk: {checkpoint}"
+
+
+def test_a_worker_says_where_others_reach_it(server: str, programs: Programs, checkpoint: pathlib.Path) -> None:
+    words = ["serve", checkpoint, "--model", "m", "--worker-advertise", "localhost", "--server", server]
+    assert re.fullmatch(r"localhost:[1-9]\d*", programs.start("towline", *words)["address"])
+
+
 def test_a_mismatch_is_one_document(server: str, programs: Programs, tmp_path: pathlib.Path) -> None:
     served, other = tmp_path / "served.safetensors", tmp_path / "other.safetensors"
     save_file({"w": torch.zeros(10)}, served)

@@ -5,47 +5,24 @@ import os
 import pathlib
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-BINARIES = pathlib.Path(os.environ["TOWLINE_BIN"])
-READY_SECONDS_MAX = 30.0
+from tests.python.apps.conftest import BINARIES, Programs
 
-
-class Server:
-    """A towlined of this test's own, and the replicas that it started."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.address = self.start("towlined", "--listen", "127.0.0.1:0", "--store", "memory:")["address"]
-
-    def start(self, program: str, *arguments: object) -> dict[str, object]:
-        ready = self.folder / f"{len(self.processes)}.ready"
-        command = [BINARIES / program, *map(str, arguments), "--ready-file", ready]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self.processes.append(process)
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not ready.exists():
-            assert process.poll() is None and time.monotonic() < deadline, f"{program} did not become ready"
-            time.sleep(0.01)
-        return json.loads(ready.read_text())
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
-            assert process.wait(15) == 0
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    started = Programs(tmp_path_factory.mktemp("programs"))
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("server"))
-    yield started
-    started.stop()
+def server(programs: Programs) -> str:
+    return programs.start("towlined", "--listen", "127.0.0.1:0", "--store", "memory:")["address"]
 
 
 def towline(*arguments: object) -> tuple[int, str, str]:
@@ -93,16 +70,16 @@ def test_a_port_in_use_is_named() -> None:
     assert address in done.stderr and "in use" in done.stderr
 
 
-def test_an_unknown_model_says_who_would_know(server: Server) -> None:
-    code, out, err = towline("pull", "nobody/serves-this", "--server", server.address)
+def test_an_unknown_model_says_who_would_know(server: str) -> None:
+    code, out, err = towline("pull", "nobody/serves-this", "--server", server)
     assert (code, out) == (1, "")
     assert last_line(err) == (
         "towline: error: model 'nobody/serves-this': no replica serves rank 0 now; `towline ls` shows who serves what"
     )
 
 
-def test_json_carries_the_same_error(server: Server) -> None:
-    code, out, _ = towline("pull", "absent", "--server", server.address, "--json")
+def test_json_carries_the_same_error(server: str) -> None:
+    code, out, _ = towline("pull", "absent", "--server", server, "--json")
     assert code == 1
     assert json.loads(out) == {
         "schema": "towline.error/1",
@@ -114,8 +91,8 @@ def test_json_carries_the_same_error(server: Server) -> None:
     }
 
 
-def test_an_empty_fleet_is_no_error(server: Server) -> None:
-    assert towline("ls", "none-of-this-name", "--server", server.address)[:2] == (0, "no sources\n")
+def test_an_empty_fleet_is_no_error(server: str) -> None:
+    assert towline("ls", "none-of-this-name", "--server", server)[:2] == (0, "no sources\n")
 
 
 @pytest.mark.parametrize(
@@ -143,17 +120,17 @@ def test_a_name_that_is_no_setting_is_answered_with_the_nearest(tmp_path: pathli
     assert "dedline" in err and "deadline" in err and str(path) in err
 
 
-def test_a_changed_replica_is_found_by_verify(server: Server, tmp_path: pathlib.Path) -> None:
+def test_a_changed_replica_is_found_by_verify(server: str, programs: Programs, tmp_path: pathlib.Path) -> None:
     served, other = tmp_path / "served.safetensors", tmp_path / "other.safetensors"
     weights = {"größe": torch.arange(1000, dtype=torch.float32), "empty": torch.zeros(0), "n" * 3000: torch.ones(7)}
     save_file(weights, served)
     weights["größe"] = weights["größe"].clone()
     weights["größe"][999] = -1
     save_file(weights, other)
-    server.start("towline", "serve", served, "--model", "verified", "--worker-id", "w1", "--server", server.address)
-    code, out, err = towline("verify", served, "--model", "verified", "--server", server.address)
+    programs.start("towline", "serve", served, "--model", "verified", "--worker-id", "w1", "--server", server)
+    code, out, err = towline("verify", served, "--model", "verified", "--server", server)
     assert code == 0, err
-    code, out, err = towline("verify", other, "--model", "verified", "--server", server.address)
+    code, out, err = towline("verify", other, "--model", "verified", "--server", server)
     assert code == 1
     assert "worker w1: tensor 'größe': digest: " in out
     assert last_line(err) == (
@@ -162,16 +139,16 @@ def test_a_changed_replica_is_found_by_verify(server: Server, tmp_path: pathlib.
 
 
 def test_a_pull_from_a_worker_that_does_not_serve_falls_back_to_disk_only_where_told(
-    server: Server, tmp_path: pathlib.Path
+    server: str, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "disk.safetensors"
     save_file({"w": torch.ones(10)}, path)
-    code, out, _ = towline("pull", "m2", "--from", "nobody", "--server", server.address)
+    code, out, _ = towline("pull", "m2", "--from", "nobody", "--server", server)
     assert code == 1
-    code, out, err = towline("pull", "m2", "--server", server.address, "--or-load", path, "--json")
+    code, out, err = towline("pull", "m2", "--server", server, "--or-load", path, "--json")
     assert code == 0, err
     assert json.loads(out)["path"].startswith("disk, ")
-    code, _, err = towline("pull", "m2", "--server", server.address, "--or-load", tmp_path / "absent")
+    code, _, err = towline("pull", "m2", "--server", server, "--or-load", tmp_path / "absent")
     assert code == 1
     assert last_line(err).startswith("towline: error: no loading strategy succeeded; peer: model 'm2': ")
 

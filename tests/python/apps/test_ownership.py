@@ -141,8 +141,8 @@ def test_a_checkpoint_without_tensors_is_not_served(programs: Programs, tmp_path
     save_file({}, tmp_path / "empty.safetensors")
     code, out, err = towline("serve", tmp_path / "empty.safetensors", "--server", server(programs), "--json")
     assert code == 1
-    assert json.loads(out)["error"]["code"] == "failed_precondition"
-    assert "no tensors are registered" in err
+    assert json.loads(out)["error"]["code"] == "invalid_argument"
+    assert "it holds no tensors" in err
 
 
 def test_a_pull_from_a_worker_that_is_gone_says_what_can_be_done(programs: Programs, checkpoint: pathlib.Path) -> None:

@@ -53,7 +53,9 @@ class GrpcTest : public ::testing::Test {
 };
 
 TEST_F(GrpcTest, CarriesAWholeRecordThereAndBack) {
-  const auto worker = worker_of(3);
+  auto worker = worker_of(3);
+  worker.chunk_bytes = MiB(8);
+  worker.lease_endpoint = "10.0.0.1:7000";
   const auto source = client_->publish(identity_of("модель"), worker, "a", soon()).value();
   EXPECT_EQ(source.source_id, source_id(identity_of("модель")));
   ASSERT_TRUE(client_->update_status(source.source_id, "a", Rank(3), SourceStatus::kReady, soon()));
@@ -61,6 +63,8 @@ TEST_F(GrpcTest, CarriesAWholeRecordThereAndBack) {
   EXPECT_EQ(entry.identity, identity_of("модель"));
   EXPECT_EQ(entry.worker.manifest, worker.manifest);  // shapes and digests too
   EXPECT_EQ(entry.worker.transport, "ucx");
+  EXPECT_EQ(entry.worker.chunk_bytes, MiB(8));
+  EXPECT_EQ(entry.worker.lease_endpoint, "10.0.0.1:7000");
   EXPECT_EQ(entry.worker.transport_metadata, worker.transport_metadata);
   EXPECT_EQ(entry.worker.status, SourceStatus::kReady);
   EXPECT_EQ(entry.worker.updated_at_ms, wall_ms_);
@@ -390,6 +394,17 @@ TEST_F(OwnershipTest, AProcessThatIsGoneIsReplacedWithoutWaitingForItsHeartbeat)
   EXPECT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));
 }
 
+// A loopback address says nothing about a worker of another machine, where its port is another one's, or nobody's.
+TEST_F(OwnershipTest, ALoopbackEndpointOfAFleetThatIsNotLocalTellsNothing) {
+  const std::string gone = WorkerServer::start({}, null_log()).value()->address();
+  ASSERT_TRUE(client_->publish(identity_of("m"), record("one", gone), "a", soon()));
+  ASSERT_TRUE(beat(*client_));
+  const std::string port = server_->address().substr(server_->address().rfind(':'));
+  const auto remote = connect("0.0.0.0" + port);
+  EXPECT_EQ(remote->publish(identity_of("m"), record("two"), "a", soon()).error().code, Code::kAlreadyExists);
+  EXPECT_TRUE(other_->publish(identity_of("m"), record("two"), "a", soon()));
+}
+
 TEST_F(OwnershipTest, AProcessThatDoesNotAnswerIsAliveWhileItsHeartbeatIsFresh) {
   const SilentListener silent;
   ASSERT_TRUE(client_->publish(identity_of("m"), record("one", silent.address()), "a", soon()));
@@ -464,6 +479,28 @@ TEST_F(GrpcTest, AddressesThatCannotBeAreRefused) {
   options.server = "nowhere";
   EXPECT_EQ(open_metadata_client(options, *clock_, null_log()).error().message,
             "metadata server 'nowhere': not HOST:PORT; write it like 127.0.0.1:9310");
+}
+
+std::string advertised(const std::string& listen, const std::string& advertise) {
+  const auto worker = WorkerServer::start({.listen = listen, .advertise = advertise}, null_log());
+  return worker ? (*worker)->address() : worker.error().message;
+}
+
+TEST(WorkerAddress, IsTheOneThatOthersAreTold) {
+  EXPECT_TRUE(advertised("127.0.0.1:0", "").starts_with("127.0.0.1:"));
+  EXPECT_TRUE(advertised("127.0.0.1:0", "node-7").starts_with("node-7:"));
+  EXPECT_FALSE(advertised("127.0.0.1:0", "node-7").ends_with(":0"));
+  EXPECT_EQ(advertised("127.0.0.1:0", "node-7:81"), "node-7:81");
+  EXPECT_TRUE(advertised("127.0.0.1:0", "[fd00::1]").starts_with("[fd00::1]:"));
+}
+
+TEST(WorkerAddress, IsAskedForWhereItCannotBeKnown) {
+  EXPECT_EQ(advertised("0.0.0.0:0", ""),
+            "worker_listen '0.0.0.0:0': every address of this machine; say by which others reach it: set "
+            "worker_advertise");
+  for (const std::string text : {"0.0.0.0", "::1", "a:b"})
+    EXPECT_EQ(advertised("127.0.0.1:0", text),
+              fmt::format("worker_advertise '{}': no address that others could reach; write HOST or HOST:PORT", text));
 }
 
 class WorkerGrpcTest : public GrpcTest {

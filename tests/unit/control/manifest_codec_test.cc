@@ -15,7 +15,9 @@ PackedManifest sample() {
               {"w", Address(0x1000), Bytes(12), DeviceOrdinal(1), "torch.float32", tensor::Shape{1, 3}, digest},
               {"näme", Address(~0ull), Bytes(~0ull), DeviceOrdinal(~0u), "torch.bfloat16", std::nullopt, std::nullopt},
               {"scalar", Address(0), Bytes(4), DeviceOrdinal(0), "torch.float32", tensor::Shape{}, std::nullopt},
-          }};
+          },
+          MiB(8),
+          "10.0.0.1:7000"};
 }
 
 Blob encoded(const PackedManifest& manifest) { return encode_manifest(manifest).value(); }
@@ -39,7 +41,9 @@ TEST(ManifestCodec, ReadsAnEmptyManifest) { EXPECT_EQ(decode_manifest(encoded({}
 // The layout of docs/formats/manifest.md, byte by byte: a change here breaks every fleet that is being upgraded.
 TEST(ManifestCodec, WritesTheDocumentedBytes) {
   const PackedManifest one{"ucx",
-                           {{"w", Address(0x1122), Bytes(6), DeviceOrdinal(7), "u8", tensor::Shape{6}, std::nullopt}}};
+                           {{"w", Address(0x1122), Bytes(6), DeviceOrdinal(7), "u8", tensor::Shape{6}, std::nullopt}},
+                           Bytes(0x800000),
+                           "h:1"};
   const Blob bytes = encoded(one);
   EXPECT_EQ(to_hex(std::span(bytes).first(bytes.size() - 4)),
             "54574c4d"
@@ -49,8 +53,9 @@ TEST(ManifestCodec, WritesTheDocumentedBytes) {
             "01000000"  // tensors, dtypes
             "0300"
             "756378"  // transport
-            "0000000000000000"
-            "0000"  // reserved: chunk bytes, lease endpoint
+            "0000800000000000"
+            "0300"
+            "683a31"  // chunk bytes, lease endpoint
             "02"
             "7538"  // dtype text
             "0100"
@@ -100,6 +105,21 @@ TEST(ManifestCodec, TellsALaterVersionFromDamage) {
   EXPECT_EQ(code_of(resummed(bytes)), Code::kUnimplemented);
   bytes[4] = std::byte{0};
   EXPECT_EQ(code_of(resummed(bytes)), Code::kDataLoss);
+}
+
+// What stands before and after it may change with the version; a reader of today still learns whose keys they are.
+TEST(ManifestCodec, ReadsTheTransportOfEveryVersion) {
+  Blob bytes = encoded(sample());
+  EXPECT_EQ(read_manifest_transport(bytes).value(), "ucx");
+  bytes[4] = std::byte{9};
+  bytes.insert(bytes.end() - 4, std::byte{77});
+  EXPECT_EQ(read_manifest_transport(resummed(bytes)).value(), "ucx");
+  EXPECT_EQ(read_manifest_transport(bytes).error().code, Code::kDataLoss);
+}
+
+TEST(ManifestCodec, RefusesALeaseEndpointThatIsNoText) {
+  EXPECT_EQ(encode_manifest({"ucx", {}, Bytes(0), "\xff"}).error().message,
+            "manifest: the lease endpoint is not a text of at most 65535 bytes");
 }
 
 TEST(ManifestCodec, RefusesBytesAfterTheLastTensor) {

@@ -54,7 +54,7 @@ TEST(MatchByName, TestsSizeBeforeDtype) {
   EXPECT_EQ(rejection({remote("a", 0x9000, 16, "torch.float16")}, local),
             "tensor 'a': size mismatch: 8 bytes here, 16 at the source; is it the same model and shard?");
   EXPECT_EQ(rejection({remote("a", 0x9000, 8, "torch.float16")}, local),
-            "tensor 'a': dtype mismatch: torch.float32 here, torch.float16 at the source");
+            "tensor 'a': dtype mismatch: torch.float32 here, torch.float16 at the source; convert one of the two");
 }
 
 TEST(MatchByName, RefusesAnotherShapeOfTheSameSizeWhereBothSayOne) {

@@ -66,6 +66,12 @@ std::string to_string(const Endpoint& endpoint) {
                   : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
+bool is_loopback(const Endpoint& endpoint) {
+  return endpoint.host == "localhost" || endpoint.host == "::1" || endpoint.host.starts_with("127.");
+}
+
+bool is_wildcard(const Endpoint& endpoint) { return endpoint.host == "0.0.0.0" || endpoint.host == "::"; }
+
 Error listen_failure(const Endpoint& endpoint) {
   const auto list = resolve(endpoint);
   if (list == nullptr) {

@@ -42,25 +42,30 @@ tensor::Manifest read_descriptors(const Descriptors& messages) {
   return tensors;
 }
 
-bool says_more_than_descriptors(const std::string& transport, const tensor::Manifest& tensors) {
-  if (!transport.empty() && transport != kForeignTransport) return true;
-  return std::any_of(tensors.begin(), tensors.end(), [](const auto& desc) { return desc.shape || desc.digest; });
+bool says_more_than_descriptors(const PackedManifest& packed) {
+  if (!packed.transport.empty() && packed.transport != kForeignTransport) return true;
+  if (packed.chunk_bytes != Bytes(0) || !packed.lease_endpoint.empty()) return true;
+  return std::any_of(packed.tensors.begin(), packed.tensors.end(),
+                     [](const auto& desc) { return desc.shape || desc.digest; });
 }
 
 bool same_descriptor(const tensor::TensorDesc& a, const tensor::TensorDesc& b) {
   return a.name == b.name && a.address == b.address && a.bytes == b.bytes && a.device == b.device && a.dtype == b.dtype;
 }
 
-Result<std::string> packed_text(const std::string& transport, const tensor::Manifest& tensors) {
-  if (!says_more_than_descriptors(transport, tensors)) return std::string();
-  return to_text(TOWLINE_TRY(encode_manifest({transport, tensors})));
+Result<std::string> packed_text(const PackedManifest& packed) {
+  if (!says_more_than_descriptors(packed)) return std::string();
+  return to_text(TOWLINE_TRY(encode_manifest(packed)));
 }
 
 /// Our bytes field over the plain descriptors: other tools read those, so the two must say the same.
 Result<PackedManifest> merge_manifest(const std::string& packed, tensor::Manifest plain) {
   if (packed.empty()) return PackedManifest{{}, std::move(plain)};
   auto decoded = decode_manifest(as_bytes(packed));
-  if (!decoded && decoded.error().code == Code::kUnimplemented) return PackedManifest{{}, std::move(plain)};
+  if (!decoded && decoded.error().code == Code::kUnimplemented) return PackedManifest {
+      TOWLINE_TRY(read_manifest_transport(as_bytes(packed)))
+      , std::move(plain)
+    };
   PackedManifest ours = TOWLINE_TRY(std::move(decoded));
   if (!std::equal(plain.begin(), plain.end(), ours.tensors.begin(), ours.tensors.end(), same_descriptor)) {
     return fail(Code::kDataLoss, "manifest: {} tensors in the plain fields, {} in ours, and they are not the same",
@@ -171,7 +176,8 @@ SourceIdentity read_identity(const wire::SourceIdentity& message) {
 Result<void> write_worker(const WorkerRecord& worker, wire::WorkerMetadata& out) {
   write_plain(worker, out);
   write_payload(worker, out);
-  out.set_towline_manifest(TOWLINE_TRY(packed_text(worker.transport, worker.manifest)));
+  out.set_towline_manifest(
+      TOWLINE_TRY(packed_text({worker.transport, worker.manifest, worker.chunk_bytes, worker.lease_endpoint})));
   out.GetReflection()->MutableUnknownFields(&out)->ParseFromArray(worker.unknown_fields.data(),
                                                                   static_cast<int>(worker.unknown_fields.size()));
   return {};
@@ -184,6 +190,8 @@ Result<WorkerRecord> read_worker(const wire::WorkerMetadata& message) {
   auto merged = TOWLINE_TRY(merge_manifest(message.towline_manifest(), read_descriptors(descriptors)));
   worker.manifest = std::move(merged.tensors);
   worker.transport = std::move(merged.transport);
+  worker.chunk_bytes = merged.chunk_bytes;
+  worker.lease_endpoint = std::move(merged.lease_endpoint);
   if (worker.transport.empty() && !worker.transport_metadata.empty()) worker.transport = kForeignTransport;
   return worker;
 }
@@ -196,7 +204,8 @@ Result<void> write_manifest(const WorkerManifest& manifest, wire::GetTensorManif
   out.set_accelerator(manifest.accelerator);
   if (manifest.worker_id) out.set_worker_id(*manifest.worker_id);
   write_descriptors(manifest.tensors, *out.mutable_tensors());
-  out.set_towline_manifest(TOWLINE_TRY(packed_text(manifest.transport, manifest.tensors)));
+  out.set_towline_manifest(
+      TOWLINE_TRY(packed_text({manifest.transport, manifest.tensors, manifest.chunk_bytes, manifest.lease_endpoint})));
   return {};
 }
 
@@ -211,6 +220,8 @@ Result<WorkerManifest> read_manifest(const wire::GetTensorManifestResponse& mess
   manifest.agent_name = message.agent_name();
   manifest.accelerator = message.accelerator();
   manifest.tensors = std::move(merged.tensors);
+  manifest.chunk_bytes = merged.chunk_bytes;
+  manifest.lease_endpoint = std::move(merged.lease_endpoint);
   return manifest;
 }
 

@@ -29,7 +29,7 @@ SourceIdentity read_identity(const wire::SourceIdentity& message);
 /// Errors: those of encode_manifest().
 Result<void> write_worker(const WorkerRecord& worker, wire::WorkerMetadata& out);
 /// Takes the descriptors of the new field, else of the old one; our bytes field, where present, must agree with them.
-/// One of a later version is left aside: the descriptors do. Errors: kDataLoss.
+/// Of one of a later version only the transport is taken: for the rest the descriptors do. Errors: kDataLoss.
 Result<WorkerRecord> read_worker(const wire::WorkerMetadata& message);
 
 Result<void> write_manifest(const WorkerManifest& manifest, wire::GetTensorManifestResponse& out);
