@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "property/control/seed.h"
+#include "support/seed.h"
+#include "towline/base/rng.h"
 
 namespace towline::control {
 namespace {

@@ -4,8 +4,8 @@
 #include <array>
 #include <set>
 
-#include "property/control/seed.h"
 #include "support/exposition.h"
+#include "support/seed.h"
 #include "towline/base/rng.h"
 #include "towline/control/prometheus_metrics.h"
 

@@ -1,5 +1,6 @@
 #include "contract/control/store_fixtures.h"
-#include "property/control/seed.h"
+#include "support/seed.h"
+#include "towline/base/rng.h"
 
 namespace towline::control {
 namespace {
