@@ -17,8 +17,8 @@ extern char** environ;
 namespace towline::cli {
 namespace {
 
-constexpr const VerbSpec* kVerbs[] = {&kServe, &kPull,   &kLoad,           &kLs,   &kVerify,
-                                      &kInfo,  &kConfig, &kMakeCheckpoint, &kBench};
+constexpr const VerbSpec* kVerbs[] = {&kServe, &kPull,   &kLoad,           &kLs,    &kVerify,
+                                      &kInfo,  &kConfig, &kMakeCheckpoint, &kRefit, &kBench};
 constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;

@@ -45,6 +45,7 @@ extern const VerbSpec kVerify;
 extern const VerbSpec kInfo;
 extern const VerbSpec kConfig;
 extern const VerbSpec kMakeCheckpoint;
+extern const VerbSpec kRefit;
 extern const VerbSpec kBench;
 
 }  // namespace towline::cli

@@ -26,8 +26,17 @@ bool Completion::settled() const {
   return now == Phase::kDone || now == Phase::kFailed;
 }
 
+std::optional<Result<void>> Completion::result() const {
+  const Phase now = phase();
+  if (now == Phase::kPending) return std::nullopt;
+  return now == Phase::kDone ? Result<void>() : Result<void>(state_->error);
+}
+
 const Error& Completion::error() const {
-  TOWLINE_CHECK(phase() != Phase::kPending && phase() != Phase::kDone);
+  const Phase now = phase();
+  TOWLINE_CHECK(now != Phase::kPending);
+  // One that was unsettled keeps its error when it is done after all.
+  TOWLINE_CHECK(now != Phase::kDone || !state_->error.message.empty());
   return state_->error;
 }
 
@@ -116,8 +125,7 @@ Completion completed(Result<void> result, std::vector<Bytes> moved) {
 Result<void> await(Clock& clock, const Completion& completion, Deadline deadline, std::string_view what) {
   for (;;) {
     const uint64_t seen = completion.signal().count();
-    if (completion.phase() == Phase::kDone) return {};
-    if (completion.phase() != Phase::kPending) return completion.error();
+    if (auto result = completion.result()) return *std::move(result);
     if (!clock.wait(completion.signal(), seen, deadline) && completion.phase() == Phase::kPending)
       return fail(Code::kDeadlineExceeded, "{} did not complete by its deadline", what);
   }

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "towline/base/bytes.h"
@@ -23,6 +24,9 @@ class Completion {
   Phase phase() const;
   /// Whether bytes can no longer move: kDone or kFailed.
   bool settled() const;
+  /// How it ended, or that it is unsettled and why; empty while it is pending. Of one look: the phase may change
+  /// between two.
+  std::optional<Result<void>> result() const;
   /// Why it failed or is unsettled. Valid from then on.
   const Error& error() const;
   /// Notified at each change of phase.

@@ -67,8 +67,12 @@ class Loader {
     return fail(Code::kInvalidArgument, "tensor '{}': {} is not divisible by {}", tensor.name, extent, degree);
   }
 
-  void declare(const std::string& name, tensor::Shape shape, const char* dtype = "torch.bfloat16", uint32_t bytes = 2) {
-    shard_.parameters.emplace(name, Parameter{std::move(shape), dtype, bytes});
+  void declare(const ModelTensor& tensor, const std::string& name, tensor::Shape shape) {
+    declare(name, std::move(shape), tensor.dtype);
+  }
+  void declare(const std::string& name, tensor::Shape shape, tensor::Dtype dtype) {
+    shard_.parameters.emplace(
+        name, Parameter{std::move(shape), std::string(tensor::torch_text(dtype)), tensor::info(dtype).bits / 8});
   }
 
   void copy(const ModelTensor& tensor, OpChain chain, const std::string& parameter, uint64_t offset,
@@ -82,11 +86,19 @@ class Loader {
     return {OpKind::kNarrow, {axis, static_cast<int64_t>(start), static_cast<int64_t>(length)}};
   }
 
-  /// Rows [start, start + length) of a matrix, to row `at` of a parameter of the same width.
+  /// The shape of `rows` rows of the tensor.
+  static tensor::Shape rows_of(const ModelTensor& tensor, uint64_t rows) {
+    tensor::Shape shape = tensor.shape;
+    shape[0] = rows;
+    return shape;
+  }
+  static uint64_t row_width(const ModelTensor& tensor) { return tensor::element_count(rows_of(tensor, 1)).value_or(0); }
+
+  /// Rows [start, start + length) of a matrix or a vector, to row `at` of a parameter of the same width.
   void copy_rows(const ModelTensor& tensor, uint64_t start, uint64_t length, const std::string& parameter,
                  uint64_t at) {
-    const uint64_t width = tensor.shape[1];
-    copy(tensor, {narrow(0, start, length)}, parameter, at * width, {length, width}, {width, 1});
+    const tensor::Shape shape = rows_of(tensor, length);
+    copy(tensor, {narrow(0, start, length)}, parameter, at * row_width(tensor), shape, row_major_strides(shape));
   }
 
   void add_replicated(const ModelTensor& tensor) {
@@ -94,17 +106,14 @@ class Loader {
       return add_latent(tensor, "q_a_proj", 0);
     if (config_.is_latent && tensor.name.find("kv_a_proj_with_mqa") != std::string::npos)
       return add_latent(tensor, "kv_a_proj_with_mqa", LatentAttention::kQueryRank);
-    if (is_router_bias(tensor))
-      declare(tensor.name, tensor.shape, "torch.float32", 4);
-    else
-      declare(tensor.name, tensor.shape);
+    declare(tensor.name, tensor.shape, is_router_bias(tensor) ? tensor::Dtype::kF32 : tensor.dtype);
     copy(tensor, {}, tensor.name, 0, tensor.shape, row_major_strides(tensor.shape));
   }
 
   void add_latent(const ModelTensor& tensor, std::string_view part, uint64_t row) {
     using Latent = LatentAttention;
     const std::string name = fused_name(tensor.name, part, "fused_qkv_a_proj");
-    declare(name, {Latent::kQueryRank + Latent::kKeyValueRank + Latent::kRope, config_.hidden});
+    declare(tensor, name, {Latent::kQueryRank + Latent::kKeyValueRank + Latent::kRope, config_.hidden});
     copy(tensor, {}, name, row * config_.hidden, tensor.shape, row_major_strides(tensor.shape));
   }
 
@@ -113,26 +122,26 @@ class Loader {
     const bool is_gate = tensor.name.find("gate_proj") != std::string::npos;
     const bool is_up = tensor.name.find("up_proj") != std::string::npos;
     if (!is_gate && !is_up) {
-      declare(tensor.name, {rows, tensor.shape[1]});
+      declare(tensor, tensor.name, rows_of(tensor, rows));
       copy_rows(tensor, tp_rank_ * rows, rows, tensor.name, 0);
       return {};
     }
     const std::string name = fused_name(tensor.name, is_gate ? "gate_proj" : "up_proj", "gate_up_proj");
-    declare(name, {2 * rows, tensor.shape[1]});
+    declare(tensor, name, rows_of(tensor, 2 * rows));
     copy_rows(tensor, tp_rank_ * rows, rows, name, is_gate ? 0 : rows);
     return {};
   }
 
   Result<void> add_row(const ModelTensor& tensor) {
     const uint64_t columns = TOWLINE_TRY(divided(tensor, tensor.shape[1], tp_));
-    declare(tensor.name, {tensor.shape[0], columns});
+    declare(tensor, tensor.name, {tensor.shape[0], columns});
     copy(tensor, {narrow(1, tp_rank_ * columns, columns)}, tensor.name, 0, {tensor.shape[0], columns}, {columns, 1});
     return {};
   }
 
   void add_vocabulary(const ModelTensor& tensor) {
     const uint64_t rows = vocabulary_rows(tensor.shape[0], tp_);
-    declare(tensor.name, {rows, tensor.shape[1]});
+    declare(tensor, tensor.name, rows_of(tensor, rows));
     const uint64_t start = std::min(tensor.shape[0], tp_rank_ * rows);
     copy_rows(tensor, start, std::min(rows, tensor.shape[0] - start), tensor.name, 0);
   }
@@ -147,7 +156,7 @@ class Loader {
                              : tensor.name.find("k_proj") != std::string::npos ? "k_proj"
                                                                                : "v_proj";
     const std::string name = fused_name(tensor.name, part, "qkv_proj");
-    declare(name, {queries + 2 * keys, config_.hidden});
+    declare(tensor, name, rows_of(tensor, queries + 2 * keys));
     if (tensor.role == Role::kQuery) {
       copy_rows(tensor, tp_rank_ * queries, queries, name, 0);
       return {};
@@ -169,13 +178,13 @@ class Loader {
     OpChain chain = {{OpKind::kUnsqueeze, {0}}, {OpKind::kUnbind, {0}}, {OpKind::kGetItem, {}, {IndexItem::at(0)}}};
     if (tensor.role == Role::kExpertRow) {
       const std::string name = experts + "w2_weight";
-      declare(name, {local, hidden, width});
+      declare(tensor, name, {local, hidden, width});
       chain.push_back(narrow(1, expert_tp_rank_ * width, width));
       copy(tensor, std::move(chain), name, slot * hidden * width, {hidden, width}, {width, 1});
       return {};
     }
     const std::string name = experts + "w13_weight";
-    declare(name, {local, 2 * width, hidden});
+    declare(tensor, name, {local, 2 * width, hidden});
     const bool is_up = tensor.name.find("up_proj") != std::string::npos;
     chain.push_back(narrow(0, expert_tp_rank_ * width, width));
     copy(tensor, std::move(chain), name, (slot * 2 + (is_up ? 1 : 0)) * width * hidden, {width, hidden}, {hidden, 1});

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "towline/base/result.h"
+#include "towline/tensor/dtype.h"
 #include "towline/tensor/shape.h"
 
 namespace towline::reshard {
@@ -30,13 +32,14 @@ struct ModelTensor {
   Role role = Role::kReplicated;
   int32_t layer = 0;    ///< kBeforeLayers, kAfterLayers or 0...
   uint32_t expert = 0;  ///< of expert roles
+  tensor::Dtype dtype = tensor::Dtype::kBf16;
 };
 inline constexpr int32_t kBeforeLayers = -1;
 inline constexpr int32_t kAfterLayers = -2;
 
 /// Public configurations of models, as far as shapes go. Zero where a model has none of it.
 struct ModelConfig {
-  std::string_view name;
+  std::string name;
   uint32_t layers, dense_layers;
   uint64_t hidden, heads, kv_heads, head_dim, intermediate;
   uint32_t experts;
@@ -58,5 +61,20 @@ const ModelConfig* find_model(std::string_view name);
 std::vector<ModelTensor> tensors_of(const ModelConfig& config);
 /// The bias of a router, which engines keep as f32.
 bool is_router_bias(const ModelTensor& tensor);
+
+/// A checkpoint's own tensors, by the names that Hugging Face gives them.
+struct NamedTensor {
+  std::string name;
+  tensor::Dtype dtype;
+  tensor::Shape shape;
+};
+struct KnownModel {
+  ModelConfig config;
+  std::vector<ModelTensor> tensors;
+};
+/// What the names and shapes say: which projection of which layer, how many layers, experts and heads (of `head_dim`
+/// each; 0: 128 where that divides, else 64). A name of no known part is replicated. Errors: kInvalidArgument - no
+/// tensors; heads that the width does not divide into.
+Result<KnownModel> recognise(const std::string& name, std::span<const NamedTensor> tensors, uint64_t head_dim);
 
 }  // namespace towline::reshard

@@ -10,7 +10,7 @@ namespace {
 
 using tensor::Box;
 
-constexpr uint32_t kElementBytes = 2;  // bf16
+uint64_t element_bytes(const ModelTensor& tensor) { return tensor::info(tensor.dtype).bits / 8; }
 constexpr uint64_t kAddressAlignment = 256;
 
 /// A range of rows or columns.
@@ -116,6 +116,10 @@ class Publication {
   }
 
   Result<SourceTable> run(std::span<const ModelTensor> tensors) {
+    for (const ModelTensor& tensor : tensors)
+      if (tensor::info(tensor.dtype).bits % 8 != 0)
+        return fail(Code::kInvalidArgument, "tensor '{}': elements of {} bits cannot be cut by bytes", tensor.name,
+                    tensor::info(tensor.dtype).bits);
     for (const ModelTensor& tensor : tensors) TOWLINE_TRY(layout_.fsdp > 0 ? add_chunks(tensor) : add_cut(tensor));
     return std::move(table_);
   }
@@ -138,18 +142,28 @@ class Publication {
   }
 
   SourceTensor described(const ModelTensor& tensor, Placement placement) const {
-    return {tensor.name, "torch.bfloat16", kElementBytes, tensor.shape, std::move(placement)};
+    return {tensor.name, std::string(tensor::torch_text(tensor.dtype)), static_cast<uint32_t>(element_bytes(tensor)),
+            tensor.shape, std::move(placement)};
   }
 
   Result<void> add_chunks(const ModelTensor& tensor) {
+    if (tensor.shape.empty() || tensor.shape[0] == 0) return add_whole(tensor);
     const uint64_t chunk = (tensor.shape[0] + layout_.fsdp - 1) / layout_.fsdp;
     const uint64_t chunk_bytes =
-        tensor::element_count(tensor.shape).value_or(0) / tensor.shape[0] * chunk * kElementBytes;
+        tensor::element_count(tensor.shape).value_or(0) / tensor.shape[0] * chunk * element_bytes(tensor);
     const auto holders = static_cast<uint32_t>((tensor.shape[0] + chunk - 1) / chunk);
     shards_.clear();
     for (uint32_t replica = 0; replica < layout_.replicas; ++replica)
       for (uint32_t i = 0; i < holders; ++i) shards_.push_back(place(replica * layout_.fsdp + i, chunk_bytes));
     return table_.add(described(tensor, Placement::chunks(0, chunk)), shards_);
+  }
+
+  /// What has no rows to cut: every rank has it.
+  Result<void> add_whole(const ModelTensor& tensor) {
+    const uint64_t bytes = tensor::element_count(tensor.shape).value_or(0) * element_bytes(tensor);
+    shards_.clear();
+    for (uint32_t rank = 0; rank < world_size(layout_); ++rank) shards_.push_back(place(rank, bytes));
+    return table_.add(described(tensor, Placement::whole()), shards_);
   }
 
   uint32_t stage_of(int32_t layer) const {
@@ -183,7 +197,7 @@ class Publication {
         const std::vector<uint32_t> holders = holders_of(tensor, cut.ranks[box]);
         if (replica >= holders.size()) continue;
         left += holders.size() - replica - 1;
-        shards_.push_back(place(holders[replica], cut.boxes[box].element_count().value_or(0) * kElementBytes));
+        shards_.push_back(place(holders[replica], cut.boxes[box].element_count().value_or(0) * element_bytes(tensor)));
         box_of_shard.push_back(box);
       }
     }

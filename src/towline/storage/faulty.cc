@@ -61,7 +61,7 @@ size_t HeldList::progress() {
   for (Held& held : due) {
     if (held.after) held.after();
     for (size_t i = 0; i < held.pieces; ++i) held.outer.set_moved(i, held.inner.moved(i));
-    held.outer.finish(held.inner.phase() == Phase::kDone ? Result<void>() : Result<void>(held.inner.error()));
+    held.outer.finish(*held.inner.result());
   }
   return due.size();
 }

@@ -7,10 +7,6 @@ namespace {
 // How long a storage that needs driving may stay undriven when it does not signal: as short as a disk's answer.
 constexpr Nanoseconds kPollInterval = std::chrono::microseconds(200);
 
-Result<void> outcome(const Completion& completion) {
-  return completion.phase() == Phase::kDone ? Result<void>() : Result<void>(completion.error());
-}
-
 }  // namespace
 
 Result<void> await(Clock& clock, Storage& storage, const Completion& completion, Deadline deadline,
@@ -18,7 +14,7 @@ Result<void> await(Clock& clock, Storage& storage, const Completion& completion,
   if (storage.caps().progresses_itself) return towline::await(clock, completion, deadline, what);
   for (;;) {
     const uint64_t seen = storage.signal().count();
-    if (completion.phase() != Phase::kPending) return outcome(completion);
+    if (auto result = completion.result()) return *std::move(result);
     if (clock.now() >= deadline) return fail(Code::kDeadlineExceeded, "{} did not complete by its deadline", what);
     if (storage.progress() > 0) continue;
     if (completion.phase() == Phase::kPending)

@@ -46,9 +46,11 @@ Result<bool> BatchRunner::post_more() {
 /// Takes ended posts off the front, so that on_done sees them in order. True: something was taken.
 Result<bool> BatchRunner::retire() {
   bool retired = false;
-  while (!flying_.empty() && flying_.front().completion.phase() != Phase::kPending) {
+  while (!flying_.empty()) {
     const Flight& front = flying_.front();
-    if (front.completion.phase() != Phase::kDone) return front.completion.error();
+    std::optional<Result<void>> ended = front.completion.result();
+    if (!ended) break;
+    TOWLINE_TRY(*std::move(ended));
     const size_t post = front.post;
     flying_bytes_ -= plan_.posts[post].bytes;
     flying_.pop_front();

@@ -14,8 +14,7 @@ void progress_or_wait(Clock& clock, Transport& transport, uint64_t seen, Deadlin
 Result<void> await(Clock& clock, Transport& transport, const Completion& completion, Deadline deadline) {
   for (;;) {
     const uint64_t seen = transport.signal().count();
-    if (completion.phase() == Phase::kDone) return {};
-    if (completion.phase() != Phase::kPending) return completion.error();
+    if (auto result = completion.result()) return *std::move(result);
     if (deadline != kNoDeadline && clock.now() >= deadline)
       return fail(Code::kDeadlineExceeded, "transport '{}': the operation did not complete by its deadline",
                   transport.caps().name);

@@ -207,6 +207,8 @@ TEST_F(ChangingFile, IsAnErrorWhenItIsRewrittenAtTheSameSize) {
 
 TEST_F(ChangingFile, IsAnErrorWhenItIsTruncated) {
   const Error error = load_while([&] { std::filesystem::resize_file(path_, 15'000'000); });
+  if (error.message.find("its size changed") != std::string::npos)  // found before the read that is too short
+    return expect_changed(error, fmt::format("its size changed from {} to 15000000 bytes", content_.size()));
   EXPECT_EQ(
       to_string(error),
       fmt::format("aborted: file '{}': ended at byte 15000000 while it was loaded, its header says {}; load it again",

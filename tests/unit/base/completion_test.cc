@@ -179,5 +179,27 @@ TEST(CompletionRace, CancelMeetsTheEnd) {
   }
 }
 
+// It may change from unsettled, and from pending, to done between two looks.
+TEST(Completion, AwaitingOneThatEndsMeanwhileGivesItsResult) {
+  const auto clock = make_system_clock();
+  for (int round = 0; round < 2000; ++round) {
+    CompletionSource source(0);
+    const Completion completion = source.completion();
+    std::thread finisher([&source] { source.finish({}); });
+    EXPECT_TRUE(await(*clock, completion, kNoDeadline, "it"));
+    finisher.join();
+  }
+}
+
+TEST(Completion, HasAResultWhenItHasEnded) {
+  CompletionSource source(0);
+  const Completion completion = source.completion();
+  EXPECT_FALSE(completion.result());
+  source.unsettle(fail(Code::kDeadlineExceeded, "late"));
+  EXPECT_EQ(completion.result()->error().message, "late");
+  source.finish({});
+  EXPECT_TRUE(completion.result()->has_value());
+}
+
 }  // namespace
 }  // namespace towline

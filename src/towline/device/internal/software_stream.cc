@@ -165,7 +165,7 @@ Result<void> Queue::hold(const Entry& entry, const std::stop_token& stop) {
   if (const auto* event = std::get_if<Event>(&entry.work)) {
     const Completion& done = event->completion();
     TOWLINE_TRY(hold_until(entry, stop, done.signal(), kDropPatience, [&] { return event->ready(); }));
-    return done.phase() == Phase::kDone ? Result<void>() : Result<void>(done.error());
+    return *done.result();
   }
   const auto* op = std::get_if<DeviceOp>(&entry.work);
   const auto* await = op == nullptr ? nullptr : std::get_if<Await>(op);

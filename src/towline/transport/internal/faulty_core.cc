@@ -235,14 +235,15 @@ bool Core::step_unsent(Operation& operation) {
 
 bool Core::step_sent(Operation& operation) {
   const Completion& inner = *operation.inner;
-  if (inner.phase() == Phase::kPending) return false;
-  if (inner.phase() == Phase::kUnsettled) {
+  const Phase phase = inner.phase();
+  if (phase == Phase::kPending) return false;
+  if (phase == Phase::kUnsettled) {
     unsettle(operation, operation.error && !operation.partial ? *operation.error : inner.error());
     return false;
   }
   const size_t sent = operation.partial ? operation.range.count / 2 : operation.range.count;
   for (size_t i = 0; i < sent && !operation.rewriting; ++i) operation.source.set_moved(i, inner.moved(i));
-  if (inner.phase() == Phase::kFailed) return end(operation, operation.error ? *operation.error : inner.error());
+  if (phase == Phase::kFailed) return end(operation, operation.error ? *operation.error : inner.error());
   if (operation.corruption && !operation.rewriting) return corrupt(operation);
   return end(operation, operation.partial ? Result<void>(*operation.error) : Result<void>());
 }
