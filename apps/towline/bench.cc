@@ -5,6 +5,7 @@
 #include "app.h"
 #include "bench_load.h"
 #include "bench_memcpy.h"
+#include "bench_plan.h"
 #include "bench_registration.h"
 #include "bench_transfer.h"
 #include "verbs.h"
@@ -12,8 +13,9 @@
 namespace towline::cli {
 namespace {
 
-constexpr PositionalSpec kPositionals[] = {
-    {.name = "what", .help = "memcpy, transfer, registration or load", .choices = "memcpy|transfer|registration|load"}};
+constexpr PositionalSpec kPositionals[] = {{.name = "what",
+                                            .help = "memcpy, transfer, registration, load or plan",
+                                            .choices = "memcpy|transfer|registration|load|plan"}};
 constexpr FlagSpec kFlags[] = {
     {.name = "bytes",
      .placeholder = "SIZE",
@@ -106,6 +108,7 @@ Result<benchmarks::BenchTable> run_named(App& app, const std::string& what, cons
   if (what == "transfer")
     return benchmarks::run_transfer_bench(
         {.bytes = flags.bytes, .rounds = flags.rounds, .transport = app.options().text("transport")}, app.log());
+  if (what == "plan") return benchmarks::run_plan_bench({.rounds = flags.rounds});
   if (what == "registration")
     return benchmarks::run_registration_bench({.rounds = flags.rounds, .transport = app.options().text("transport")});
   const Workplace files = TOWLINE_TRY(Workplace::make(app, arguments.find("folder").value_or("/var/tmp")));

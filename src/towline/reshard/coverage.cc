@@ -97,20 +97,26 @@ std::string to_string(const Box& box) {
   return fmt::format("[{}]", fmt::join(axes, ", "));
 }
 
+Result<std::pair<uint32_t, uint32_t>> cover_regular(const SourceTensor& source, const ReplicaSets& replicas,
+                                                    const Box& needed) {
+  const auto [first, last] = needed.empty() ? std::pair(0u, 0u) : source.placement.boxes_near(source.shape, needed);
+  for (uint32_t i = first; i < last; ++i)
+    if (replicas.count(i) == 0)
+      return missing(source, tensor::intersect(needed, source.placement.box(source.shape, i)));
+  return std::pair(first, last);
+}
+
 Result<std::vector<CoverPiece>> cover(const SourceTensor& source, const ReplicaSets& replicas, const Box& needed,
                                       Overlap overlap) {
   std::vector<CoverPiece> pieces;
   if (needed.empty()) return pieces;
-  const auto [first, last] = source.placement.boxes_near(source.shape, needed);
-  if (source.placement
-          .is_regular()) {  // its boxes tile the tensor: none overlap, and only one without a shard is a gap
-    for (uint32_t i = first; i < last; ++i) {
-      Box common = tensor::intersect(needed, source.placement.box(source.shape, i));
-      if (replicas.count(i) == 0) return missing(source, common);
-      pieces.push_back({std::move(common), i});
-    }
+  if (source.placement.is_regular()) {
+    const auto [begin, end] = TOWLINE_TRY(cover_regular(source, replicas, needed));
+    for (uint32_t i = begin; i < end; ++i)
+      pieces.push_back({tensor::intersect(needed, source.placement.box(source.shape, i)), i});
     return pieces;
   }
+  const auto [first, last] = source.placement.boxes_near(source.shape, needed);
   std::vector<Box> open = {needed};
   for (uint32_t i = first; i < last; ++i) {
     if (replicas.count(i) == 0) continue;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "towline/base/result.h"
@@ -29,6 +30,11 @@ struct CoverPiece {
 /// Overlap::kRefuse also where boxes overlap partly. Source: reshard.md 2.5.
 Result<std::vector<CoverPiece>> cover(const SourceTensor& source, const ReplicaSets& replicas,
                                       const tensor::Box& needed, Overlap overlap);
+
+/// The same of a regular cut, whose boxes tile the tensor: the boxes [first, second) meet the needed one, each is held,
+/// and the parts that they give need not be written down. Errors: as cover().
+Result<std::pair<uint32_t, uint32_t>> cover_regular(const SourceTensor& source, const ReplicaSets& replicas,
+                                                    const tensor::Box& needed);
 
 /// `[0:16, 4:8]`
 std::string to_string(const tensor::Box& box);

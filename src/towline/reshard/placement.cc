@@ -39,12 +39,18 @@ uint32_t Placement::box_count(const Shape& shape) const {
 }
 
 Box Placement::box(const Shape& shape, uint32_t index) const {
-  if (kind_ == Kind::kBoxes) return boxes_[index];
   Box box = Box::whole(shape);
-  if (kind_ == Kind::kWhole) return box;
-  box.offset[axis_] = index * chunk_;
-  box.extent[axis_] = std::min(chunk_, shape[axis_] - box.offset[axis_]);
+  assign_box(shape, index, box);
   return box;
+}
+
+void Placement::assign_box(const Shape& shape, uint32_t index, Box& box) const {
+  if (kind_ == Kind::kBoxes) {
+    box = boxes_[index];
+  } else if (kind_ == Kind::kChunks) {
+    box.offset[axis_] = index * chunk_;
+    box.extent[axis_] = std::min(chunk_, shape[axis_] - box.offset[axis_]);
+  }
 }
 
 std::pair<uint32_t, uint32_t> Placement::boxes_near(const Shape& shape, const Box& wanted) const {

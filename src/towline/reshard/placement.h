@@ -29,6 +29,8 @@ class Placement {
 
   uint32_t box_count(const tensor::Shape& shape) const;
   tensor::Box box(const tensor::Shape& shape, uint32_t index) const;
+  /// The same into a box of the tensor that is there already: nothing is allocated.
+  void assign_box(const tensor::Shape& shape, uint32_t index, tensor::Box& box) const;
   /// Which boxes can meet `wanted`: those in [first, last); of a regular cut exactly those that do.
   std::pair<uint32_t, uint32_t> boxes_near(const tensor::Shape& shape, const tensor::Box& wanted) const;
   /// The box of one of the tensor's shards.

@@ -141,17 +141,38 @@ class Planner {
 
   /// The reads of one copy, with a proof that they are all of it, at the end of pending_.
   Result<void> add_reads(const RecordedCopy& copy, uint32_t number, const CopyGeometry& geometry, uint32_t target) {
+    Result<void> added = sources_.tensors()[number].placement.is_regular() ? add_regular(number, geometry, target)
+                                                                           : add_covered(number, geometry, target);
+    if (added.has_value()) return added;
+    return fail(added.error().code, "{} (for parameter '{}')", added.error().message, copy.parameter);
+  }
+
+  /// Of a cut by rule: nothing is written down a box, there may be millions.
+  Result<void> add_regular(uint32_t number, const CopyGeometry& geometry, uint32_t target) {
     const SourceTensor& source = sources_.tensors()[number];
-    Result<std::vector<CoverPiece>> pieces = cover(source, replicas_of(number), geometry.box, options_.overlap);
-    if (!pieces.has_value())
-      return fail(pieces.error().code, "{} (for parameter '{}')", pieces.error().message, copy.parameter);
-    for (const CoverPiece& piece : *pieces) {
-      rules_.clear();
-      append_rules(part_of_copy(geometry, piece.box), source.placement.box(source.shape, piece.source_box),
-                   source.element_bytes, Coalescing::kFull, {.target = target}, rules_);
-      for (const ReadRule& rule : rules_) pending_.push_back({number, piece.source_box, rule, {}});
+    const auto [first, last] = TOWLINE_TRY(cover_regular(source, replicas_of(number), geometry.box));
+    Box box = Box::whole(source.shape);
+    for (uint32_t i = first; i < last; ++i) {
+      source.placement.assign_box(source.shape, i, box);
+      add_piece(number, i, geometry, box, target);
     }
     return {};
+  }
+
+  Result<void> add_covered(uint32_t number, const CopyGeometry& geometry, uint32_t target) {
+    const SourceTensor& source = sources_.tensors()[number];
+    const auto pieces = TOWLINE_TRY(cover(source, replicas_of(number), geometry.box, options_.overlap));
+    for (const CoverPiece& piece : pieces)
+      add_piece(number, piece.source_box, part_of_copy(geometry, piece.box),
+                source.placement.box(source.shape, piece.source_box), target);
+    return {};
+  }
+
+  void add_piece(uint32_t number, uint32_t source_box, const CopyGeometry& geometry, const Box& held, uint32_t target) {
+    rules_.clear();
+    append_rules(geometry, held, sources_.tensors()[number].element_bytes, Coalescing::kFull, {.target = target},
+                 rules_);
+    for (const ReadRule& rule : rules_) pending_.push_back({number, source_box, rule, {}});
   }
 
   const ReplicaSets& replicas_of(uint32_t source) {

@@ -19,8 +19,7 @@ constexpr size_t kTensors = 8;
 class Engine {
  public:
   Engine(Clock& clock, transport::InMemoryFabric& fabric, const std::string& name)
-      : clock_(clock),
-        device(device::open_simulated_device({clock, null_log()}, {})),
+      : device(device::open_simulated_device({clock, null_log()}, {})),
         arena(device::Arena::open(*device, {clock, null_log()}, {.total_bytes = GiB(1)}).value()),
         agent_(
             transport::open_in_memory_transport({.name = name, .clock = clock, .log = null_log()}, fabric, {}).value()),
@@ -44,10 +43,6 @@ class Engine {
         tensor.memory.host_view()[i] = static_cast<std::byte>(rng.next());
   }
 
- private:
-  Clock& clock_;
-
- public:
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Arena> arena;
 
