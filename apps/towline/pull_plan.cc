@@ -68,15 +68,17 @@ std::string text_of(const std::vector<Candidate>& candidates, const App& app, co
 Result<void> print_pull_plan(App& app, control::Metadata& metadata, const ReplicaFlags& flags,
                              const PullPlanWish& wish) {
   const auto session = TOWLINE_TRY(app.open_session());
+  const Deadline deadline = app.deadline();
   transfer::PeerQuery query{.model_name = flags.model, .rank = flags.rank, .worker_id = wish.from_worker_id};
-  Result<std::vector<control::SourceRef>> refs = transfer::list_candidates(metadata, query, app.deadline());
+  Result<std::vector<control::SourceRef>> refs = transfer::list_candidates(metadata, query, deadline);
   if (!refs.has_value() && !(wish.or_load && refs.error().code == Code::kNotFound)) return std::move(refs).error();
   std::vector<Candidate> candidates;
   std::vector<Document> rows;
   if (refs.has_value())
     for (const control::SourceRef& ref : *refs) {
-      const control::WorkerEntry entry = TOWLINE_TRY(metadata.get(ref.source_id, ref.worker_id, app.deadline()));
-      candidates.push_back(candidate_of(ref, entry, *session));
+      const Result<control::WorkerEntry> entry = metadata.get(ref.source_id, ref.worker_id, deadline);
+      candidates.push_back(entry.has_value() ? candidate_of(ref, *entry, *session)
+                                             : Candidate{.ref = ref, .obstacle = entry.error().message});
       rows.push_back(document_of(candidates.back()));
     }
   Document document("towline.pull.plan/1");

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <mutex>
 
 #include "towline/base/rng.h"
 #include "towline/base/text.h"
@@ -13,28 +12,6 @@ namespace towline::cli {
 namespace {
 
 double in_seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
-
-/// Why a replica cannot serve on, where its publisher finds that out. Thread-safe.
-class Loss {
- public:
-  explicit Loss(Stop& stop) : stop_(stop) {}
-  void note(const Error& why) {
-    {
-      std::lock_guard lock(mutex_);
-      why_ = why;
-    }
-    stop_.end();
-  }
-  Result<void> why() const {
-    std::lock_guard lock(mutex_);
-    return why_ ? Result<void>(*why_) : Result<void>();
-  }
-
- private:
-  Stop& stop_;
-  mutable std::mutex mutex_;
-  std::optional<Error> why_;  // guarded by mutex_
-};
 
 }  // namespace
 
@@ -155,7 +132,6 @@ std::string replica_text(const ReplicaFlags& flags, const LoadSummary& summary, 
 Result<void> serve_until_stopped(App& app, transfer::Session& session, control::Metadata& metadata,
                                  const LoadedReplica& replica) {
   const ReplicaFlags& flags = replica.flags;
-  Loss loss(app.stop());
   transfer::ServingOptions options;
   options.identity.mx_version = TOWLINE_VERSION;
   options.identity.model_name = flags.model;
@@ -164,7 +140,7 @@ Result<void> serve_until_stopped(App& app, transfer::Session& session, control::
   options.publisher.interval = app.options().duration("heartbeat_interval");
   options.worker_listen = app.options().text("worker_listen");
   options.worker_advertise = app.options().text("worker_advertise");
-  options.on_lost = [&loss](const Error& why) { loss.note(why); };
+  options.on_lost = [&app] { app.stop().end(); };
   const auto publish = [&] {
     const transfer::PhaseTimer phase(app.metrics(), app.clock(), {flags.model}, "publish");
     return transfer::Serving::start(session, metadata, std::move(options), replica.deadline);
@@ -177,7 +153,7 @@ Result<void> serve_until_stopped(App& app, transfer::Session& session, control::
   if (replica.ready_file != nullptr) TOWLINE_TRY(replica.ready_file->write(document));
   TOWLINE_TRY(app.print(document, replica_text(flags, replica.summary, serving.get(), elapsed)));
   app.stop().wait();
-  TOWLINE_TRY(loss.why());
+  TOWLINE_TRY(serving->lost());
   app.say("stopping: withdrawing from the server");
   if (replica.ready_file != nullptr) replica.ready_file->keep();
   return {};

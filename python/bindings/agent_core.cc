@@ -69,12 +69,12 @@ transfer::AddressRangeQuery query_of(nb::object query, Caught& caught) {
   };
 }
 
-/// Raises what Python raised, else RuntimeError with the message.
+/// Raises what Python raised, else towline.Error.
 template <typename T>
 T take(Result<T>&& result, Caught& caught) {
   if (result.has_value()) return std::move(result).value();
   caught.rethrow_if_any();
-  throw std::runtime_error(result.error().message);
+  raise(result.error());
 }
 
 nb::list find_allocations(const std::vector<Described>& described, nb::object query) {
@@ -237,9 +237,12 @@ class AgentCore {
     return is_closed;
   }
 
-  nb::object register_tensors(const std::vector<Held>& tensors, bool pool, nb::object query) {
+  /// `keeps_earlier`: what was registered before stays so, as ModelExpress has it.
+  nb::object register_tensors(const std::vector<Held>& tensors, bool pool, nb::object query, bool keeps_earlier) {
     const Call call(*this);
-    take(manager().register_tensors(catalogue_of(tensors), options_of(pool, std::move(query))), caught_);
+    transfer::RegisterOptions options = options_of(pool, std::move(query));
+    if (!keeps_earlier) options.earlier = transfer::Earlier::kReplace;
+    take(manager().register_tensors(catalogue_of(tensors), options), caught_);
     caught_.rethrow_if_any();
     return agent_.last_metadata();
   }
@@ -275,13 +278,14 @@ class AgentCore {
 
   void shutdown() {
     const Call call(*this);
+    agent_.remove_all_peers();  // then nothing of theirs can land in what is given back
     manager_.reset();
     caught_.rethrow_if_any();
   }
 
  private:
   transfer::TransferManager& manager() {
-    if (!manager_) throw std::runtime_error("the manager is shut down; make a new one");
+    if (!manager_) raise(fail(Code::kFailedPrecondition, "the manager is shut down; make a new one"));
     return *manager_;
   }
 
@@ -368,7 +372,7 @@ void bind_agent_core(nb::module_& module) {
                     nb::object>(),
            "agent"_a, "device_id"_a, "backends"_a, "memory_kind"_a, "synchronize"_a, "log"_a, "on_receive"_a,
            "on_error"_a)
-      .def("register_tensors", &AgentCore::register_tensors, "tensors"_a, "pool"_a, "query"_a)
+      .def("register_tensors", &AgentCore::register_tensors, "tensors"_a, "pool"_a, "query"_a, "keeps_earlier"_a)
       .def("register_arena", &AgentCore::register_arena, "arena"_a, "tensors"_a, "maps_memory"_a, "single_region"_a,
            "pool"_a, "query"_a)
       .def("receive", &AgentCore::receive, "peer"_a, "source"_a, "destination"_a, "timeout"_a.none(), "exact"_a,

@@ -109,8 +109,13 @@ nb::object TensorTable::find(const device::RegionSlice& slice) const {
 
 class PythonAgent::Registered final : public transport::Registration {
  public:
-  Registered(PythonAgent& agent, nb::object handle) : agent_(agent), handle_(std::move(handle)) {}
+  Registered(PythonAgent& agent, nb::object handle, std::span<const device::RegionSlice> slices)
+      : agent_(agent), handle_(std::move(handle)) {
+    for (const device::RegionSlice& slice : slices) memory_.push_back(slice.region);
+    agent_.registered_.insert(this);
+  }
   ~Registered() override {
+    agent_.registered_.erase(this);
     try {
       agent_.agent_.attr("deregister_memory")(handle_);
     } catch (const std::exception& error) {
@@ -119,9 +124,14 @@ class PythonAgent::Registered final : public transport::Registration {
     }
   }
 
+  void append_memory(std::vector<std::shared_ptr<const void>>& out) const {
+    out.insert(out.end(), memory_.begin(), memory_.end());
+  }
+
  private:
   PythonAgent& agent_;
   nb::object handle_;
+  std::vector<device::MemoryRegionPtr> memory_;
 };
 
 /// One transfer that is made and waits to be posted; posted once.
@@ -150,7 +160,28 @@ PythonAgent::PythonAgent(nb::object agent, AgentWords words, const TensorTable& 
   caps_.poll_interval = kPollInterval;
 }
 
-PythonAgent::~PythonAgent() = default;
+/// What the agent could not be made to let go of may still be written: its memory is never given back.
+PythonAgent::~PythonAgent() {
+  for (std::shared_ptr<Transfer>& transfer : under_way_) {
+    if (!transfer->is_given_up || transfer->completion->completion().settled()) continue;
+    log_.warning("a transfer that was given up may still write: its memory is not given back");
+    static_cast<void>(new std::shared_ptr<Transfer>(std::move(transfer)));
+  }
+}
+
+void PythonAgent::remove_all_peers() {
+  std::vector<transport::PeerId> peers;
+  for (const auto& [peer, name] : peers_) peers.push_back(peer);
+  for (const transport::PeerId peer : peers)
+    if (const Result<void> removed = remove_peer(peer, kNoDeadline); !removed.has_value())
+      log_.warning("{}", removed.error().message);
+}
+
+std::vector<std::shared_ptr<const void>> PythonAgent::registered_memory() const {
+  std::vector<std::shared_ptr<const void>> memory;
+  for (const Registered* registered : registered_) registered->append_memory(memory);
+  return memory;
+}
 
 nb::object PythonAgent::names_of_backends() const { return nb::cast(words_.backends); }
 
@@ -162,7 +193,7 @@ Result<std::unique_ptr<transport::Registration>> PythonAgent::register_regions(
     nb::object handle = list.are_tensors
                             ? call(list.items, "backends"_a = names_of_backends())
                             : call(list.items, "mem_type"_a = words_.memory_kind, "backends"_a = names_of_backends());
-    return std::unique_ptr<transport::Registration>(std::make_unique<Registered>(*this, std::move(handle)));
+    return std::unique_ptr<transport::Registration>(std::make_unique<Registered>(*this, std::move(handle), slices));
   } catch (...) {
     return caught_.keep("register_memory");
   }
@@ -205,9 +236,9 @@ Result<void> PythonAgent::remove_peer(transport::PeerId peer, Deadline /*deadlin
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return fail(Code::kNotFound, "peer {} is not known", peer.value());
   const std::string name = found->second;
-  peers_.erase(found);
   try {
     agent_.attr("remove_remote_agent")(name);
+    peers_.erase(peer);
     // The agent has closed it: nothing of its can land any more.
     for (const std::shared_ptr<Transfer>& transfer : under_way_)
       if (transfer->peer == peer && transfer->ours)
@@ -266,7 +297,7 @@ Completion PythonAgent::adopt(nb::object handle) { return watch({std::move(handl
 
 Completion PythonAgent::watch(Transfer posted, size_t pieces) {
   auto transfer = std::make_shared<Transfer>(std::move(posted));
-  transfer->completion = std::make_unique<CompletionSource>(pieces);
+  transfer->completion = std::make_unique<CompletionSource>(pieces, registered_memory());
   transfer->completion->on_cancel([this, weak = std::weak_ptr(transfer)] {
     const std::shared_ptr<Transfer> alive = weak.lock();
     if (alive == nullptr || !alive->ours) return;
@@ -275,7 +306,7 @@ Completion PythonAgent::watch(Transfer posted, size_t pieces) {
     if (release(alive->handle))
       alive->completion->finish(error);
     else
-      alive->completion->unsettle(error);
+      alive->is_given_up = true, alive->completion->unsettle(error);
   });
   Completion completion = transfer->completion->completion();
   under_way_.push_back(std::move(transfer));
@@ -303,6 +334,7 @@ std::optional<Result<void>> PythonAgent::poll(const Transfer& transfer) {
     last_failure_ = status;
     return Result<void>(fail(Code::kInternal, "failed with status {}", status));
   } catch (...) {
+    if (transfer.is_given_up) return caught_.keep_interrupt(), std::nullopt;  // still nothing is known of it
     Error error = caught_.keep("check_xfer_state");
     error.code = Code::kUnknown;
     return Result<void>(std::move(error));
@@ -316,7 +348,7 @@ void PythonAgent::end(Transfer& transfer, Result<void> result) {
   if (is_known || is_released)
     transfer.completion->finish(std::move(result));
   else
-    transfer.completion->unsettle(std::move(result).error());
+    transfer.is_given_up = true, transfer.completion->unsettle(std::move(result).error());
 }
 
 size_t PythonAgent::progress() {
@@ -325,11 +357,13 @@ size_t PythonAgent::progress() {
   const std::deque<std::shared_ptr<Transfer>> now = under_way_;  // what is called may come back to us
   for (const std::shared_ptr<Transfer>& transfer : now) {
     if (has_failed || transfer->completion->completion().settled()) continue;
+    const bool was_given_up = transfer->is_given_up;
     std::optional<Result<void>> result = poll(*transfer);
     if (!result) continue;
+    end(*transfer, std::move(*result));
+    if (was_given_up) continue;  // nobody waits for it, and it says nothing new
     ++ended;
     has_failed = !result->has_value();
-    end(*transfer, std::move(*result));
   }
   std::erase_if(under_way_,
                 [](const std::shared_ptr<Transfer>& transfer) { return transfer->completion->completion().settled(); });

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +112,8 @@ class PythonAgent final : public transport::Transport {
   const Signal& signal() const override { return signal_; }
   device::SegmentSource* segments() override { return nullptr; }
 
+  /// Closes every peer; those that cannot be closed may still write.
+  void remove_all_peers();
   /// A peer that the agent knows by this name already; one name is one peer.
   transport::PeerId peer_named(const std::string& name);
   /// A transfer that somebody else has posted, and releases.
@@ -128,8 +131,10 @@ class PythonAgent final : public transport::Transport {
     bool ours = true;  ///< released by us
     transport::PeerId peer;
     std::unique_ptr<CompletionSource> completion;
+    bool is_given_up = false;  ///< unsettled: it is only asked whether it has ended
   };
   std::optional<Result<void>> poll(const Transfer& transfer);
+  std::vector<std::shared_ptr<const void>> registered_memory() const;
   void end(Transfer& transfer, Result<void> result);
   Completion watch(Transfer transfer, size_t pieces);
   bool release(const nanobind::object& handle) noexcept;
@@ -146,6 +151,7 @@ class PythonAgent final : public transport::Transport {
   std::map<transport::PeerId, std::string> peers_;
   uint64_t last_peer_ = 0;
   std::deque<std::shared_ptr<Transfer>> under_way_;
+  std::set<const Registered*> registered_;
   nanobind::object last_metadata_;
   std::string last_failure_;
 };

@@ -11,7 +11,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -89,37 +88,14 @@ Result<Options> options_of(const Settings& settings) {
   return options;
 }
 
-/// What the publisher's task finds out and the owner asks for. Thread-safe.
-class Loss {
- public:
-  void note(const Error& why) {
-    std::lock_guard lock(mutex_);
-    why_ = why;
-  }
-  void clear() {
-    std::lock_guard lock(mutex_);
-    why_.reset();
-  }
-  Result<void> why() const {
-    std::lock_guard lock(mutex_);
-    return why_ ? Result<void>(*why_) : Result<void>();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<Error> why_;  // guarded by mutex_
-};
-
 double in_seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
 }  // namespace
 
-/// One replica. Every method but the constructor's and tensors() runs without the GIL; one at a time, which the Python
-/// face's lock ensures.
+/// One replica. What may wait runs without the GIL; one call at a time, which the Python face's lock ensures.
 class Replica {
  public:
-  static Result<std::unique_ptr<Replica>> open(const Settings& settings) {
-    Options options = TOWLINE_TRY(options_of(settings));
+  static Result<std::unique_ptr<Replica>> open(Options options) {
     const auto level = parse_log_level(options.text("log_level"));
     auto replica = std::unique_ptr<Replica>(new Replica(std::move(options), level.value_or(LogLevel::kInfo)));
     TOWLINE_TRY(replica->connect());
@@ -214,7 +190,6 @@ class Replica {
     options.rank = Rank(rank);
     options.worker_id = worker.value_or(fmt::format("{:08x}", entropy() & 0xffffffffu));
     options.publisher.interval = options_.duration("heartbeat_interval");
-    options.on_lost = [this](const Error& why) { lost_.note(why); };
     options.worker_listen = options_.text("worker_listen");
     options.worker_advertise = options_.text("worker_advertise");
     const std::string worker_id = options.worker_id;
@@ -223,12 +198,14 @@ class Replica {
   }
 
   /// Why it no longer serves, where its publisher found that out; {} while it does.
-  Result<void> lost() const { return lost_.why(); }
+  Result<void> lost() const {
+    TOWLINE_TRY(not_forked());
+    return serving_ == nullptr ? Result<void>() : serving_->lost();
+  }
 
   Result<void> withdraw() {
     TOWLINE_TRY(not_forked());
     serving_.reset();
-    lost_.clear();
     return {};
   }
 
@@ -298,7 +275,6 @@ class Replica {
   std::unique_ptr<LogSink> log_;
   std::unique_ptr<control::Metadata> metadata_;
   std::unique_ptr<transfer::Session> session_;
-  Loss lost_;
   std::unique_ptr<transfer::Serving> serving_;
 };
 
@@ -323,7 +299,11 @@ nb::dict as_dict(const Report& report) {
 void bind_replica(nb::module_& module) {
   nb::class_<Replica>(module, "Replica")
       .def_static(
-          "open", [](const Settings& settings) { return without_gil([&] { return Replica::open(settings); }); },
+          "open",
+          [](const Settings& settings) {
+            Options options = take_or_raise(options_of(settings));  // under the GIL: other threads write to environ
+            return without_gil([&] { return Replica::open(std::move(options)); });
+          },
           "settings"_a)
       // Never converted: a copy of a tensor would be filled instead of the tensor.
       .def(

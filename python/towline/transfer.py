@@ -96,9 +96,10 @@ class Manager:
 
     def register(self, tensors: Mapping[str, Any], *, pool: bool = False, query: RangeQuery | None = None) -> Any:
         """Makes the tensors reachable, each by itself or (``pool``) the allocations that hold them; the agent's
-        metadata. They are what :meth:`receive` fills unless it is told otherwise."""
-        held = _contiguous(tensors)
-        metadata = self._core.register_tensors(held, pool, _adapt(query) if query else _no_query)
+        metadata. They are what :meth:`receive` fills unless it is told otherwise. Tensors of an earlier call that are
+        not among them are deregistered and let go."""
+        rows = _contiguous(tensors)
+        metadata = self._core.register_tensors(rows, pool, _adapt(query) if query else _no_query, False)
         self._tensors = dict(tensors)
         return metadata
 
@@ -116,11 +117,18 @@ class Manager:
         require_exact_match: bool = False,
         on_start: Callable[[], object] | None = None,
     ) -> Received:
-        """Reads, by name, what both sides have. ``peer`` is the name of an agent that is loaded, or its metadata.
-        Raises :class:`towline.Error`; nothing was written when it says ``failed_precondition``."""
+        """Reads, by name, what both sides have. ``peer`` is the name of an agent that is loaded, or its metadata: then
+        it is loaded for this call and removed after it. Raises :class:`towline.Error`; nothing was written when it says
+        ``failed_precondition``."""
         if isinstance(peer, bytes):
             name = self._agent.add_remote_agent(peer)
-            peer = name.decode() if isinstance(name, bytes) else name
+            name = name.decode() if isinstance(name, bytes) else name
+            try:
+                return self.receive(
+                    name, source, into=into, timeout=timeout, require_exact_match=require_exact_match, on_start=on_start
+                )
+            finally:
+                self.remove_peer(name)
         described = [(one.name, one.address, one.bytes, one.device_id, one.dtype) for one in source]
         destination = _contiguous(self._tensors if into is None else into)
         outcome = self._core.receive(peer, described, destination, timeout, bool(require_exact_match), on_start)
@@ -128,8 +136,13 @@ class Manager:
             raise errors.make(outcome["code"], "operation", outcome["message"])
         return Received(outcome["bytes"], outcome["tensors"], outcome["seconds"])
 
+    def remove_peer(self, name: str) -> bool:
+        """Whether the agent has closed it: then nothing of it can land any more, and memory of a receive that was given
+        up may be used again."""
+        return bool(self._core.remove_peer(name))
+
     def close(self) -> None:
-        """Deregisters, the latest first. A second call does nothing."""
+        """Removes the peers that it received from, and deregisters, the latest first. A second call does nothing."""
         self._core.shutdown()
         self._tensors = {}
 

@@ -54,6 +54,7 @@ Result<bool> BatchRunner::retire() {
     const size_t post = front.post;
     flying_bytes_ -= plan_.posts[post].bytes;
     flying_.pop_front();
+    refused_.reset();  // there is room again
     retired = true;
     if (!on_done_) continue;
     Result<void> delivered = on_done_(post);
@@ -137,7 +138,7 @@ std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport,
       has_moved |= *moved;
     }
     const auto is_stuck = [](const BatchRunner* runner) { return runner->finished() || runner->stuck() != nullptr; };
-    if (std::all_of(runners.begin(), runners.end(), is_stuck)) {
+    if (!has_moved && std::all_of(runners.begin(), runners.end(), is_stuck)) {
       const auto first =
           std::find_if(runners.begin(), runners.end(), [](const BatchRunner* one) { return one->stuck(); });
       if (first == runners.end()) continue;  // all have finished

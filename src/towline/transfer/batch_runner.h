@@ -32,8 +32,8 @@ struct RunFailure {
 /// index of each post that ended well, in the plan's order, while others move on; an error from it ends the run. The
 /// batch holds the plan's pieces, in their order. Owner thread: the one that may call progress().
 ///
-/// Dropped before it is finished, it cancels what is under way and leaves it to the transport: abandon() first where
-/// the memory must not be touched any more.
+/// Dropped before it is finished, it cancels what is under way and leaves it to the transport: cancel() and settle()
+/// first where the memory must not be touched any more.
 class BatchRunner {
  public:
   using OnDone = std::function<Result<void>(size_t post)>;

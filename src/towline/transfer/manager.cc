@@ -37,12 +37,14 @@ void TransferManager::release() {
   replace_catalogue({}, {});
 }
 
-/// Others may hold what was there before; its last holder lets it go, outside of the lock.
+/// Others may hold what was there before; its last holder lets it go, outside of the lock. A failed transfer spoke of
+/// what was there before, too.
 void TransferManager::replace_catalogue(Catalogue catalogue, Blob metadata) {
   auto next = std::make_shared<const Catalogue>(std::move(catalogue));
   std::lock_guard lock(mutex_);
   catalogue_.swap(next);
   metadata_ = std::move(metadata);
+  data_plane_error_.reset();
 }
 
 Result<RegisterReport> TransferManager::register_tensors(Catalogue catalogue, const RegisterOptions& options) {
@@ -195,23 +197,31 @@ Result<void> TransferManager::refresh_metadata() {
 
 Result<void> TransferManager::describe_again(Catalogue catalogue) {
   const auto same = [](const LocalTensor& a, const LocalTensor& b) {
-    return a.desc.name == b.desc.name && a.desc.address == b.desc.address && a.desc.bytes == b.desc.bytes;
+    return a.desc.name == b.desc.name && a.desc.address == b.desc.address && a.desc.bytes == b.desc.bytes &&
+           a.memory.region == b.memory.region;
   };
   if (!std::equal(catalogue.tensors().begin(), catalogue.tensors().end(), catalogue_->tensors().begin(),
                   catalogue_->tensors().end(), same))
     return fail(Code::kInvalidArgument, "the new descriptions are not of the tensors that are registered");
-  replace_catalogue(std::move(catalogue), metadata());
+  auto next = std::make_shared<const Catalogue>(std::move(catalogue));
+  std::lock_guard lock(mutex_);
+  catalogue_.swap(next);
   return {};
 }
 
-tensor::Manifest TransferManager::manifest() const {
+TransferManager::Offer TransferManager::offer() const {
   std::shared_ptr<const Catalogue> catalogue;
+  Offer offer;
   {
     std::lock_guard lock(mutex_);
     catalogue = catalogue_;
+    offer.metadata = metadata_;
   }
-  return catalogue->manifest();
+  offer.manifest = catalogue->manifest();
+  return offer;
 }
+
+tensor::Manifest TransferManager::manifest() const { return offer().manifest; }
 
 Blob TransferManager::metadata() const {
   std::lock_guard lock(mutex_);
@@ -235,8 +245,10 @@ Result<transport::PeerId> TransferManager::add_peer(std::span<const std::byte> m
 }
 
 Result<void> TransferManager::remove_peer(transport::PeerId peer, Deadline deadline) {
+  TOWLINE_TRY(transport_.remove_peer(peer, deadline));
   peers_.erase(peer);
-  return transport_.remove_peer(peer, deadline);
+  sweep_quarantine();
+  return {};
 }
 
 size_t TransferManager::disconnect_peers(Deadline deadline) {
@@ -297,10 +309,10 @@ size_t TransferManager::quarantined() {
 
 Result<Catalogue> with_digests(Catalogue catalogue, device::Device& device, Clock& clock, Deadline deadline) {
   std::vector<LocalTensor> tensors(catalogue.tensors().begin(), catalogue.tensors().end());
-  Verifier verifier = TOWLINE_TRY(Verifier::open(device, clock, tensors.size()));
+  Verifier verifier = TOWLINE_TRY(Verifier::open(device, clock, tensors.size(), deadline));
   for (size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].desc.bytes > Bytes(0)) TOWLINE_TRY(verifier.feed(i, tensors[i].memory));
-  const std::vector<tensor::Digest> digests = TOWLINE_TRY(verifier.finish(deadline));
+  const std::vector<tensor::Digest> digests = TOWLINE_TRY(verifier.finish());
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].desc.digest = digests[i];
   return Catalogue::build(std::move(tensors));
 }

@@ -128,7 +128,8 @@ class TransferManager {
   Result<RegisterReport> register_tensors(Catalogue catalogue, const RegisterOptions& options = {});
   /// The same for tensors that lie in an arena, by decide_arena(); why it is not one region is logged as a warning.
   Result<RegisterReport> register_arena(ArenaView& arena, Catalogue catalogue, const RegisterOptions& options = {});
-  /// The catalogue with `more` at its end; only what is new is registered. Errors: kInvalidArgument - a name is there.
+  /// The catalogue with `more` at its end; only what is new is registered, but after register_arena(), whose choice is
+  /// not made again. Errors: kInvalidArgument - a name is there.
   Result<RegisterReport> add_tensors(const Catalogue& more, const RegisterOptions& options = {});
   /// The catalogue without these names; what only they needed is deregistered. Errors: kNotFound - names it.
   Result<RegisterReport> remove_tensors(std::span<const std::string> names, const RegisterOptions& options = {});
@@ -145,6 +146,12 @@ class TransferManager {
 
   /// What is registered. The reference holds until the next call that changes it.
   const Catalogue& catalogue() const { return *catalogue_; }
+  /// Metadata and manifest that belong together, also while another thread registers. Thread-safe.
+  struct Offer {
+    Blob metadata;
+    tensor::Manifest manifest;
+  };
+  Offer offer() const;
   tensor::Manifest manifest() const;
   /// The agent's metadata as of the last registration. Thread-safe.
   Blob metadata() const;

@@ -89,6 +89,8 @@ LoadStrategy::Attempt PeerLoad::attempt() {
   Attempt last;
   for (size_t i = 0; i < sources->size(); ++i) {
     const control::SourceRef& ref = (*sources)[i];
+    report_ = {};
+    source_.reset();
     const Result<void> fetched = fetch(ref);
     const TimePoint start = context_.clock.now();
     last = fetched.has_value() ? transfer(ref) : Attempt{fetched, MemoryState::kClean};

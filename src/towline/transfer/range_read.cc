@@ -24,6 +24,7 @@ TransferPlan plan_ranges(std::span<const RangeRead> ranges, const PlanLimits& li
 Result<std::unique_ptr<PostedRead>> TransferManager::post_reads(transport::PeerId peer,
                                                                 std::span<const RangeRead> ranges,
                                                                 const RangeReadOptions& options) {
+  sweep_quarantine();
   auto posted = std::make_unique<PostedRead>();
   posted->plan_ = plan_ranges(ranges, limits_for(transport_.caps(), options.plan));
   if (posted->plan_.posts.empty()) return std::unique_ptr<PostedRead>();

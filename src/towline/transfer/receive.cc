@@ -56,6 +56,8 @@ class Delivery {
     const transport::PieceRange range = plan_.posts[post].pieces;
     for (size_t i = range.first; i < range.first + range.count; ++i) TOWLINE_TRY(piece_done(i));
     progress_.bytes_done += plan_.posts[post].bytes;
+    // Tensors without bytes have no post; behind the last one all are done.
+    if (post + 1 == plan_.posts.size()) progress_.tensors_done = progress_.tensors_total;
     if (on_progress_) on_progress_(progress_);
     return {};
   }
@@ -188,11 +190,12 @@ Result<void> TransferManager::move_and_verify(const ReceiveSource& source, const
       plan_receive(attempt.match, source.tensors, attempt.local, limits_for(transport_.caps(), options.plan));
   if (plan.posts.empty()) return {};  // all that matched has no bytes
   std::optional<Verifier> verifier;
-  if (options.verify) verifier = TOWLINE_TRY(Verifier::open(device_, clock_, attempt.match.pairs.size()));
+  if (options.verify)
+    verifier = TOWLINE_TRY(Verifier::open(device_, clock_, attempt.match.pairs.size(), options.deadline));
   TOWLINE_TRY(move(source, options, peer, plan, verifier ? &*verifier : nullptr, attempt));
   if (verifier) {
     const TimePoint wire_end = clock_.now();
-    const std::vector<tensor::Digest> digests = TOWLINE_TRY(counted(verifier->finish(options.deadline), "verify"));
+    const std::vector<tensor::Digest> digests = TOWLINE_TRY(counted(verifier->finish(), "verify"));
     attempt.report.verify = clock_.now() - wire_end;
     attempt.report.verified =
         TOWLINE_TRY(counted(compare_digests(attempt.match, source.tensors, digests, source.name), "verify"));

@@ -29,15 +29,24 @@ Result<void> add_member(Members& members, const device::Allocation& allocation, 
   return {};
 }
 
+/// Holding one tensor's memory holds the allocation that it lies in; where all are borrowed, nothing does.
+std::shared_ptr<const void> hold_of(std::vector<device::MemoryRegionPtr> regions) {
+  const bool is_held = std::any_of(regions.begin(), regions.end(), [](const device::MemoryRegionPtr& region) {
+    return region->keep_alive() != nullptr;
+  });
+  if (!is_held) return nullptr;
+  return std::make_shared<std::vector<device::MemoryRegionPtr>>(std::move(regions));
+}
+
 device::RegionSlice region_over(const device::Allocation& allocation, Members members) {
   const device::MemoryRegionPtr first = members.regions.front();
-  return device::RegionSlice::whole(std::make_shared<device::MemoryRegion>(device::MemoryRegion::Fields{
-      .address = allocation.base,
-      .bytes = allocation.bytes,
-      .device = first->device(),
-      .kind = first->kind(),
-      .host_view = members.host_view,
-      .keep_alive = std::make_shared<std::vector<device::MemoryRegionPtr>>(std::move(members.regions))}));
+  return device::RegionSlice::whole(std::make_shared<device::MemoryRegion>(
+      device::MemoryRegion::Fields{.address = allocation.base,
+                                   .bytes = allocation.bytes,
+                                   .device = first->device(),
+                                   .kind = first->kind(),
+                                   .host_view = members.host_view,
+                                   .keep_alive = hold_of(std::move(members.regions))}));
 }
 
 std::string range_text(const ArenaFacts& facts) { return fmt::format("[{}, {})", facts.base, facts.base + facts.used); }
@@ -46,8 +55,9 @@ ArenaDecision several_handles(const ArenaFacts& facts, size_t tensors) {
   return {ArenaChoice::kPerTensor,
           fmt::format(
               "arena {} of {} tensors has {} physical allocations, and one key over them reaches the first alone on "
-              "some transports: registering each tensor; where it is known to work, MX_ARENA_SINGLE_MR=1 keeps "
-              "one region",
+              "some transports: registering each tensor; where one key is known to do, ask for a single region "
+              "(RegisterOptions, or "
+              "MX_ARENA_SINGLE_MR=1)",
               range_text(facts), tensors, facts.live_allocations)};
 }
 

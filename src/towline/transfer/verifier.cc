@@ -2,11 +2,11 @@
 
 namespace towline::transfer {
 
-Verifier::Verifier(Clock& clock, std::unique_ptr<device::Stream> stream, size_t ranges)
-    : clock_(&clock), stream_(std::move(stream)), accumulators_(ranges) {}
+Verifier::Verifier(Clock& clock, std::unique_ptr<device::Stream> stream, size_t ranges, Deadline deadline)
+    : clock_(&clock), deadline_(deadline), stream_(std::move(stream)), accumulators_(ranges) {}
 
-Result<Verifier> Verifier::open(device::Device& device, Clock& clock, size_t ranges) {
-  return Verifier(clock, TOWLINE_TRY(device.open_stream(std::nullopt)), ranges);
+Result<Verifier> Verifier::open(device::Device& device, Clock& clock, size_t ranges, Deadline deadline) {
+  return Verifier(clock, TOWLINE_TRY(device.open_stream(std::nullopt)), ranges, deadline);
 }
 
 Result<void> Verifier::feed(size_t index, const device::RegionSlice& part) {
@@ -25,13 +25,13 @@ Result<void> Verifier::feed(size_t index, const device::RegionSlice& part) {
 }
 
 Result<void> Verifier::drain_one() {
-  TOWLINE_TRY(await(*clock_, enqueued_[drained_], kNoDeadline, "computing a digest"));
+  TOWLINE_TRY(await(*clock_, enqueued_[drained_], deadline_, "computing a digest"));
   enqueued_[drained_++] = Completion();
   return {};
 }
 
-Result<std::vector<tensor::Digest>> Verifier::finish(Deadline deadline) {
-  TOWLINE_TRY(stream_->synchronize(deadline));
+Result<std::vector<tensor::Digest>> Verifier::finish() {
+  TOWLINE_TRY(stream_->synchronize(deadline_));
   while (drained_ < enqueued_.size()) TOWLINE_TRY(drain_one());
   std::vector<tensor::Digest> digests;
   digests.reserve(accumulators_.size());

@@ -97,6 +97,65 @@ def test_a_transfer_that_does_not_end_is_a_timeout() -> None:
     assert isinstance(caught.value, towline.Error) and failed == ["timeout"]
 
 
+def test_registering_again_lets_go_of_what_is_not_wanted_any_more() -> None:
+    agent = CopyingAgent()
+    with Manager(agent) as manager:
+        first, second = {"a": torch.zeros(8)}, {"b": torch.zeros(8)}
+        manager.register(first)
+        manager.register(second)
+        assert agent.registered[0] is None and agent.registered[1] is not None
+
+
+class StuckAgent(CopyingAgent):
+    """Never says how a transfer ended and never lets go of it, until the peer is removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checks = 0
+        self.removed: list[str] = []
+
+    def check_xfer_state(self, handle: "tuple[Any, Any]") -> str:
+        self.checks += 1
+        raise RuntimeError("no state")
+
+    def release_xfer_handle(self, handle: "tuple[Any, Any]") -> None:
+        raise RuntimeError("busy")
+
+    def remove_remote_agent(self, name: str) -> None:
+        self.removed.append(name)
+
+
+def test_what_may_still_be_written_is_refused_until_its_peer_is_removed() -> None:
+    source = Descriptor("a", torch.ones(4).data_ptr(), 16, 0, "torch.float32")
+    agent = StuckAgent()
+    manager = Manager(agent)
+    target = {"a": torch.zeros(4)}
+    manager.register(target)
+    with pytest.raises(RuntimeError, match="no state"):
+        manager.receive("peer", [source], timeout=0.05)
+    with pytest.raises(towline.Error, match="may still write") as refused:
+        manager.receive("peer", [source], timeout=0.05)
+    assert refused.value.code == "unavailable"
+    assert agent.checks < 10_000, "one that was given up is polled, as long as it is given to end, and not spun on"
+    assert manager.remove_peer("peer") and agent.removed == ["peer"]
+    with pytest.raises(RuntimeError, match="no state"):
+        manager.receive("peer", [source], timeout=0.05)  # posted again
+    manager.close()
+    assert agent.removed == ["peer", "peer"], "closed before the memory is given back"
+
+
+def test_metadata_is_loaded_for_one_receive() -> None:
+    source = weights()
+    agent = StuckAgent()
+    agent.check_xfer_state = CopyingAgent.check_xfer_state.__get__(agent)  # type: ignore[method-assign]
+    agent.release_xfer_handle = CopyingAgent.release_xfer_handle.__get__(agent)  # type: ignore[method-assign]
+    with Manager(CopyingAgent()) as sender, Manager(agent) as reader:
+        metadata = sender.register(source)
+        reader.register({name: torch.zeros_like(one) for name, one in source.items()})
+        reader.receive(metadata, sender.descriptors(), timeout=10)
+        assert agent.removed == ["peer"]
+
+
 def test_a_pool_is_found_by_the_query() -> None:
     base = torch.zeros(1024, dtype=torch.uint8)
     agent = CopyingAgent()

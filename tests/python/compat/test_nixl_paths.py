@@ -82,6 +82,14 @@ def test_registering_passes_on_what_the_agent_raises() -> None:
         made.register_tensors({"w": torch.zeros(4)})
 
 
+def test_a_destination_that_is_not_contiguous_is_refused() -> None:
+    made = manager()
+    wide = torch.zeros(4, 2)
+    with pytest.raises(RuntimeError, match="Tensor 'w' is not contiguous"):
+        receive(made, destination_tensors={"w": wide[:, 0]})
+    assert not made._agent.transfer.called and not wide.any()
+
+
 def test_a_tensor_that_is_not_contiguous_changes_nothing() -> None:
     made = manager()
     made.register_tensors({"w": torch.zeros(4)})

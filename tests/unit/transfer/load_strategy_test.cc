@@ -26,7 +26,7 @@ TEST(LoadChainRule, RebuildsBeforeTheNextOnceBytesMayHaveLanded) {
   EXPECT_EQ(chain.index(), 1u);
 }
 
-TEST(LoadChainRule, StillOwesTheRebuildAfterAnUnavailableStrategy) {
+TEST(LoadChainRule, GoesOnToTheNextWhenOneIsUnavailableAfterARebuild) {
   LoadChain chain(3);
   chain.attempted(false, MemoryState::kDirty);
   chain.rebuilt(true);

@@ -167,7 +167,7 @@ TEST_F(ManagerReceive, RefusesASourceWithoutDigestsWhenTheyAreRequired) {
   EXPECT_EQ(report.state, MemoryState::kClean);
 }
 
-TEST_F(ManagerReceive, FailsCleanOnStaleMetadata) {
+TEST_F(ManagerReceive, FailsDirtyOnStaleMetadata) {
   a_.hold(kModel, 10);
   const Blob before = a_.manager->metadata();
   a_.manager->release();
@@ -176,7 +176,7 @@ TEST_F(ManagerReceive, FailsCleanOnStaleMetadata) {
   const tensor::Manifest manifest = a_.manager->manifest();
   const ReceiveReport report = b_.manager->receive({before, manifest, "worker a"}, {});
   ASSERT_FALSE(report.status.has_value()) << "the old metadata does not cover the new registration";
-  EXPECT_NE(report.state, MemoryState::kComplete);
+  EXPECT_EQ(report.state, MemoryState::kDirty) << "a post was begun";
 }
 
 /// An agent whose bytes land late and cannot be called back, as real DMA.
@@ -214,6 +214,27 @@ TEST_F(ManagerReceive, FailsWithTheEndpointWhenTheSourceIsGone) {
   const ReceiveReport report = b_.manager->receive({metadata, manifest, "worker gone"}, {});
   ASSERT_FALSE(report.status.has_value());
   EXPECT_EQ(report.status.error().code, Code::kUnavailable);
+}
+
+// What is registered next has nothing to do with the transfer that failed.
+TEST_F(ManagerReceive, IsHealthyAgainWithOtherTensors) {
+  a_.hold(kModel, 10);
+  b_.want(kModel);
+  const Blob metadata = a_.manager->metadata();
+  const tensor::Manifest manifest = a_.manager->manifest();
+  ReceiveOptions options;
+  options.on_progress = [&](const Progress&) { a_.transport.reset(); };
+  options.plan = {.chunk_bytes = KiB(4), .post_bytes = KiB(4), .post_pieces = 1};
+  options.window_bytes = KiB(4);
+  const ReceiveReport report = b_.manager->receive({metadata, manifest, "worker a"}, options);
+  ASSERT_FALSE(report.status.has_value());
+  ASSERT_TRUE(report.posted);
+  EXPECT_FALSE(b_.manager->healthy());
+  EXPECT_TRUE(b_.manager->data_plane_error().has_value());
+  b_.manager->release();
+  EXPECT_FALSE(b_.manager->data_plane_error().has_value());
+  b_.want(kModel);
+  EXPECT_TRUE(b_.manager->healthy());
 }
 
 TEST_F(ManagerReceive, RegistrationChangesNothingWhenItFails) {

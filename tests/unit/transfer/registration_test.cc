@@ -123,6 +123,22 @@ TEST_F(Registering, RegistersBorrowedMemoryAnewEachTime) {
   EXPECT_EQ(agent_.live_registrations, 1u);
 }
 
+// Holding one tensor of an allocation holds all of it.
+TEST_F(Registering, RegistersABorrowedPoolAnewEachTime) {
+  RegisterOptions pool;
+  pool.pool = true;
+  pool.query = [](Address) { return Result<device::Allocation>({Address(0x1000), Bytes(0x1000)}); };
+  const auto again = [&](std::vector<LocalTensor> tensors) {
+    const auto first = manager_.register_tensors(catalogue_of(tensors), pool);
+    EXPECT_TRUE(first.has_value());
+    return manager_.register_tensors(catalogue_of(tensors), pool).value().registered;
+  };
+  EXPECT_EQ(again({held("a", 0x1000, 64), held("b", 0x1100, 64)}), 0u);
+  EXPECT_EQ(again({held("a", 0x1000, 64), planned("c", 0x1200, 64)}), 0u);
+  manager_.release();
+  EXPECT_EQ(again({planned("c", 0x1200, 64)}), 1u) << "other memory may have come to its address";
+}
+
 TEST_F(Registering, AddsAndRemovesByName) {
   register_all({held("a", 0x1000, 64)});
   const auto added = manager_.add_tensors(catalogue_of({held("b", 0x2000, 64)}));

@@ -71,3 +71,13 @@ def get_backend(device_type: str) -> AcceleratorBackend:
     if device_type not in _BACKENDS:
         raise ValueError(f"accelerator '{device_type}' is not supported; there are {', '.join(sorted(_BACKENDS))}")
     return _BACKENDS[device_type]()
+
+
+def query_address_range(address: int) -> tuple[str | None, int, int]:
+    """One driver query: the error's name or None, base, bytes."""
+    from cuda.bindings import driver
+
+    error, base, size = driver.cuMemGetAddressRange(address)
+    if error != driver.CUresult.CUDA_SUCCESS:
+        return error.name, 0, 0
+    return None, int(base), int(size)

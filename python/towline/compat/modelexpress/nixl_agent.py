@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from towline import _core
+from towline import _core, errors
 from towline.compat.modelexpress import envs
 
 logger = logging.getLogger("modelexpress.nixl_transfer")
@@ -65,6 +65,15 @@ def create(nixl: Any, name: str, backends: Sequence[str], listen_port: int | Non
         port = {} if listen_port is None else {"listen_port": listen_port}
         config = nixl.nixl_agent_config(backends=list(backends), enable_listen_thread=listen_port is not None, **port)
         return nixl.nixl_agent(name, config)
+
+
+@contextlib.contextmanager
+def runtime_errors() -> Iterator[None]:
+    """The client's callers expect RuntimeError of whatever the core refuses."""
+    try:
+        yield
+    except errors.Error as error:
+        raise RuntimeError(str(error)) from error
 
 
 def numeric_address(peer: str, host: str, port: int) -> str:

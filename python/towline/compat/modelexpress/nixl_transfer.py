@@ -1,5 +1,5 @@
 """The client's transfer manager over a NIXL agent. It adapts arguments and looks replaceable names up at each call;
-matching, registration, order, waits and counting are the core's (docs/transfer.md)."""
+matching, registration, order, waits and the counting of receives are the core's (docs/transfer.md)."""
 
 from __future__ import annotations
 
@@ -58,16 +58,6 @@ def _log(level: int, message: str) -> None:
 
 def is_nixl_available() -> bool:
     return nixl_agent.find_nixl() is not None
-
-
-def _query_address_range(address: int) -> tuple[str | None, int, int]:
-    """One driver query: the error's name or None, base, bytes."""
-    from cuda.bindings import driver
-
-    error, base, size = driver.cuMemGetAddressRange(address)
-    if error != driver.CUresult.CUDA_SUCCESS:
-        return error.name, 0, 0
-    return None, int(base), int(size)
 
 
 def _described(tensors: Sequence[TensorDescriptor]) -> list[tuple[str, int, int, int, str]]:
@@ -218,7 +208,8 @@ class NixlTransferManager:
     @staticmethod
     def _find_cuda_allocations(descriptors: Sequence[TensorDescriptor]) -> list[tuple[int, int]]:
         """(base, size) of the allocations that hold the tensors; one driver query a tensor."""
-        return _core.find_allocations(_described(descriptors), _query_address_range)
+        with nixl_agent.runtime_errors():
+            return _core.find_allocations(_described(descriptors), accelerators.query_address_range)
 
     @staticmethod
     def _checked(tensors: Mapping[str, Any]) -> list[tuple[str, Any, int, int, str]]:
@@ -249,15 +240,17 @@ class NixlTransferManager:
         core = self._core()
         rows = self._checked(tensors)
         pool = not force_per_tensor and self._wants_pool()
-        return self._adopt(rows, core.register_tensors(rows, pool, _query_address_range))
+        with nixl_agent.runtime_errors():
+            return self._adopt(rows, core.register_tensors(rows, pool, accelerators.query_address_range, True))
 
     def register_arena(self, arena: Any, tensors: Mapping[str, Any]) -> Any:
         """The same for tensors in an arena: one region where that is right, else each tensor."""
         core = self._core()
         rows = self._checked(tensors)
         maps_memory, single_region = self._accelerator.supports_vmm(), _arena_single_mr_forced()
-        metadata = core.register_arena(arena, rows, maps_memory, single_region, self._wants_pool(), _query_address_range)
-        return self._adopt(rows, metadata)
+        pool = self._wants_pool()
+        with nixl_agent.runtime_errors():
+            return self._adopt(rows, core.register_arena(arena, rows, maps_memory, single_region, pool, accelerators.query_address_range))
 
     def refresh_agent_metadata(self) -> Any:
         self._metadata = self._need_agent().get_agent_metadata()
@@ -337,7 +330,7 @@ class NixlTransferManager:
         catalogue = self._tensors if destination_tensors is None else destination_tensors
         peer = self.add_remote_agent(source_metadata) if remote_agent_name is None else remote_agent_name
         outcome = core.receive(
-            peer, _described(source_tensors), held(catalogue), timeout_seconds, bool(require_exact_match), on_transfer_start
+            peer, _described(source_tensors), self._checked(catalogue), timeout_seconds, bool(require_exact_match), on_transfer_start
         )
         if outcome["rejected"]:
             raise ManifestMismatchError(outcome["message"])
