@@ -246,7 +246,7 @@ def test_the_page_and_the_program_have_the_same_flags(root: pathlib.Path) -> Non
     page = flags_of_page(root)
     settings = {"--" + row["name"].replace("_", "-") for row in json.loads(towline("config", "--json")[1])["settings"]}
     everywhere = {"--json", "--help", "--config", "--log-level", "--log-format"}
-    verbs = {"serve", "load", "pull", "ls", "verify", "info", "config", "make-checkpoint", "bench"}
+    verbs = {"serve", "load", "pull", "ls", "verify", "info", "config", "make-checkpoint", "refit", "bench"}
     assert set(page) == verbs
     for verb in verbs - {"config"}:
         assert page[verb] == flags_of_help(verb) - everywhere, verb
