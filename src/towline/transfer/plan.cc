@@ -17,19 +17,50 @@ PlanLimits limits_for(const transport::TransportCaps& caps, PlanLimits wanted) {
 
 namespace {
 
+Bytes bytes_of(const transport::Piece& piece) { return piece.bytes * (piece.grid.outer * piece.grid.inner); }
+
 /// Adds a piece to the last post, or to a new one when it is full.
 void append(TransferPlan& plan, const transport::Piece& piece, uint32_t pair, const PlanLimits& limits) {
-  const bool fresh = plan.posts.empty() || plan.posts.back().bytes + piece.bytes > limits.post_bytes ||
+  const Bytes bytes = bytes_of(piece);
+  const bool fresh = plan.posts.empty() || plan.posts.back().bytes + bytes > limits.post_bytes ||
                      plan.posts.back().pieces.count >= limits.post_pieces;
   if (fresh) plan.posts.push_back({{plan.pieces.size(), 0}, Bytes(0)});
   plan.posts.back().pieces.count += 1;
-  plan.posts.back().bytes += piece.bytes;
-  plan.bytes += piece.bytes;
+  plan.posts.back().bytes += bytes;
+  plan.bytes += bytes;
   plan.pieces.push_back(piece);
   plan.pair_of_piece.push_back(pair);
 }
 
+void append_cut(TransferPlan& plan, transport::Piece whole, uint32_t pair, const PlanLimits& limits);
+
+/// The first `count` steps of one axis of a rule as a rule of their own; `whole` keeps the others.
+transport::Piece take_steps(transport::Piece& whole, uint64_t transport::Grid::*axis,
+                            uint64_t transport::Strides::*step, uint64_t count) {
+  transport::Piece part = whole;
+  part.grid.*axis = count;
+  whole.grid.*axis -= count;
+  whole.local = whole.local + Bytes(count * whole.local_stride.*step);
+  whole.remote = whole.remote + Bytes(count * whole.remote_stride.*step);
+  return part;
+}
+
+/// A rule in parts of whole rows, else of whole runs, else of one run that is cut.
+void append_rule(TransferPlan& plan, transport::Piece whole, uint32_t pair, const PlanLimits& limits) {
+  if (bytes_of(whole) <= limits.chunk_bytes) return append(plan, whole, pair, limits);
+  const bool has_rows = whole.grid.outer > 1;
+  const auto axis = has_rows ? &transport::Grid::outer : &transport::Grid::inner;
+  const auto step = has_rows ? &transport::Strides::outer : &transport::Strides::inner;
+  const Bytes each = has_rows ? whole.bytes * whole.grid.inner : whole.bytes;
+  const uint64_t fits = std::max<uint64_t>(1, limits.chunk_bytes / each);
+  while (whole.grid.*axis > 0) {
+    transport::Piece part = take_steps(whole, axis, step, std::min(fits, whole.grid.*axis));
+    is_plain(part) ? append_cut(plan, part, pair, limits) : append_rule(plan, part, pair, limits);
+  }
+}
+
 void append_cut(TransferPlan& plan, transport::Piece whole, uint32_t pair, const PlanLimits& limits) {
+  if (!is_plain(whole)) return append_rule(plan, whole, pair, limits);
   const Bytes total = whole.bytes;
   for (Bytes done; done < total;) {
     transport::Piece part = whole;

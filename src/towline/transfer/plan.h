@@ -36,7 +36,8 @@ TransferPlan plan_receive(const Match& match, const tensor::Manifest& source, co
 /// The same for a receive of everything into memory that is not there yet: local addresses are 0.
 TransferPlan plan_manifest(const tensor::Manifest& source, const PlanLimits& limits);
 
-/// The same for plain pieces that were planned elsewhere; `pair_of_piece` says which one a piece is a part of.
+/// The same for pieces that were planned elsewhere; `pair_of_piece` says which one a piece is a part of. Rules are cut
+/// by rows and runs; they stay rules.
 TransferPlan plan_pieces(std::span<const transport::Piece> pieces, const PlanLimits& limits);
 
 }  // namespace towline::transfer

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "towline/transfer/layout.h"
 #include "unit/transfer/local_tensors.h"
 
@@ -69,6 +71,36 @@ TEST(PlanLayout, RefusesASumThatOverflows) {
   const Result<Layout> layout = plan_layout({remote("a", 0, ~0ull - 600), remote("b", 0, 512)}, Bytes(256));
   ASSERT_FALSE(layout.has_value());
   EXPECT_THAT(layout.error().message, ::testing::HasSubstr("tensor 'b'"));
+}
+
+// Every byte of a rule once, in posts that hold to the limits but where one run is more.
+TEST(PlanPieces, CutsRulesByRowsAndRunsAndKeepsThemRules) {
+  const auto bytes_of = [](const std::vector<transport::Piece>& pieces) {
+    std::map<uint64_t, uint64_t> bytes;
+    for (const transport::Piece& piece : pieces)
+      for (uint64_t i = 0; i < piece.grid.outer; ++i)
+        for (uint64_t j = 0; j < piece.grid.inner; ++j)
+          for (uint64_t b = 0; b < piece.bytes.count(); ++b)
+            EXPECT_TRUE(
+                bytes
+                    .emplace(piece.local.value() + i * piece.local_stride.outer + j * piece.local_stride.inner + b,
+                             piece.remote.value() + i * piece.remote_stride.outer + j * piece.remote_stride.inner + b)
+                    .second);
+    return bytes;
+  };
+  const transport::Piece rule{.local = Address(1000),
+                              .remote = Address(50000),
+                              .bytes = Bytes(5),
+                              .grid = {4, 3},
+                              .local_stride = {20, 6},
+                              .remote_stride = {200, 50}};
+  for (const uint64_t chunk : {1, 3, 5, 7, 10, 15, 16, 30, 45, 60, 100}) {
+    const TransferPlan plan = plan_pieces({&rule, 1}, {.chunk_bytes = Bytes(chunk), .post_bytes = Bytes(chunk)});
+    EXPECT_EQ(bytes_of(plan.pieces), bytes_of({rule})) << chunk;
+    EXPECT_EQ(plan.bytes, Bytes(60));
+    for (const TransferPlan::Post& post : plan.posts) EXPECT_LE(post.bytes, Bytes(chunk)) << chunk;
+    EXPECT_LE(plan.pieces.size(), chunk >= 60 ? 1u : chunk >= 15 ? 4u : chunk >= 5 ? 12u : 60u) << chunk;
+  }
 }
 
 }  // namespace
