@@ -7,10 +7,8 @@
 
 #include "console.h"
 #include "document.h"
-#include "replica.h"
+#include "refit_scenario.h"
 #include "towline/base/text.h"
-#include "towline/loader/checkpoint_views.h"
-#include "towline/loader/disk_load.h"
 #include "towline/reshard/planner.h"
 #include "towline/reshard/scenario.h"
 
@@ -34,30 +32,11 @@ std::string grouped(uint64_t number) {
   return text;
 }
 
-Result<Scenario> scenario_of_checkpoint(App& app, const Arguments& arguments) {
-  if (!arguments.has("trainer") || !arguments.has("engine"))
-    return fail(Code::kInvalidArgument, "--checkpoint needs --trainer and --engine, such as fsdp:4 and tp:2");
-  const loader::LoaderStorages storages = TOWLINE_TRY(loader::LoaderStorages::open(app.clock(), app.log()));
-  const std::string path = arguments.get("checkpoint");
-  const loader::CheckpointViews views = TOWLINE_TRY(loader::open_views(storages.context(), path, {}));
-  std::vector<reshard::NamedTensor> tensors;
-  for (size_t i = 0; i < views.size(); ++i) {
-    const loader::LoadedTensor tensor = views[i];
-    const auto dtype = tensor::dtype_from_text(tensor.desc.dtype);
-    if (!dtype) return fail(Code::kInvalidArgument, "tensor '{}': dtype '{}'", tensor.desc.name, tensor.desc.dtype);
-    tensors.push_back({tensor.desc.name, *dtype, tensor.desc.shape.value_or(tensor::Shape())});
-  }
-  return Scenario {
-    TOWLINE_TRY(reshard::recognise(model_name_of(path), tensors, arguments.count("head-dim", 0)))
-    , TOWLINE_TRY(reshard::parse_trainer_layout(arguments.get("trainer")))
-    , TOWLINE_TRY(reshard::parse_engine_layout(arguments.get("engine")))
-  };
-}
-
 Result<Scenario> scenario_of(App& app, const Arguments& arguments) {
   if (arguments.has("scenario") == arguments.has("checkpoint"))
     return app.misuse(fail(Code::kInvalidArgument, "refit plan: give either --scenario or --checkpoint"));
-  if (arguments.has("checkpoint")) return scenario_of_checkpoint(app, arguments);
+  if (arguments.has("checkpoint")) return TOWLINE_TRY(open_checkpoint_scenario(app, arguments))
+  .scenario;
   Result<Scenario> scenario = reshard::parse_scenario(arguments.get("scenario"));
   if (!scenario.has_value()) return app.misuse(std::move(scenario).error());
   return scenario;
