@@ -60,7 +60,7 @@ def test_a_dead_engine_rank_does_not_disturb_the_others(checkpoint: pathlib.Path
         (["--checkpoint", "x", "--trainer", "fsdp:2", "--engine", "tp:2", "--kill-source", "--steps", "1"], 2,
          "refit run: a process is killed at step 1; give more --steps"),
         (["--checkpoint", "absent.safetensors", "--trainer", "fsdp:2", "--engine", "tp:2"], 1,
-         "file 'absent.safetensors': cannot open: no such file or directory (2)"),
+         "file 'absent.safetensors': cannot be opened: no such file or directory (2)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named(words: list[str], code: int, message: str) -> None:
