@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "replica.h"
+#include "reshard.h"
 #include "switches.h"
 
 NB_MODULE(_core, module) {
@@ -15,5 +16,6 @@ NB_MODULE(_core, module) {
   towline::python::bind_errors(module);
   towline::python::bind_replica(module);
   towline::python::bind_agent_core(module);
+  towline::python::bind_reshard(module);
   towline::python::bind_switches(module);
 }

@@ -25,7 +25,7 @@ MAY_USE: dict[str, set[str]] = {
 }
 # Files that plan or parse, and so may use less than their room.
 _PURE_RESHARD = (
-    "capture", "cost_model", "coverage", "engine_layout", "geometry", "layout_text", "models", "op_chain",
+    "capture", "cost_model", "coverage", "engine_layout", "geometry", "interop_digest", "layout_text", "models", "op_chain",
     "per_copy_planner", "placement", "plan", "planner", "publication", "read_rule", "replica_balance", "scenario", "source_table",
     "trainer_layout", "view",
 )  # fmt: skip

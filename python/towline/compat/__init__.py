@@ -14,6 +14,15 @@ _MODULES = (
     "modelexpress.accelerators",
     "modelexpress.envs",
     "modelexpress.nixl_transfer",
+    "modelexpress.refit",
+    "modelexpress.refit.reshard",
+    "modelexpress.refit.reshard.errors",
+    "modelexpress.refit.reshard.receiver",
+    "modelexpress.refit.reshard.records",
+    "modelexpress.refit.reshard.replica_merge",
+    "modelexpress.refit.reshard.slice_plan",
+    "modelexpress.refit.reshard.transfer_plan",
+    "modelexpress.refit.reshard.transport",
     "modelexpress.types",
 )
 

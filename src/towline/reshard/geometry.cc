@@ -168,4 +168,18 @@ void append_rules(const CopyGeometry& copy, const Box& shard, uint64_t element_b
   append_loops(pattern, 0, element_bytes, first, out);
 }
 
+void append_view_rules(const View& from, const View& to, uint64_t element_bytes, std::vector<ReadRule>& out) {
+  const size_t axes = from.shape.size();
+  TOWLINE_CHECK(axes <= kAxesMax && from.shape == to.shape, axes, to.shape.size());
+  std::array<Loop, kAxesMax> loops;
+  for (size_t i = 0; i < axes; ++i) {
+    if (from.shape[i] == 0) return;
+    loops[i] = {from.shape[i], from.stride[i], to.stride[i]};
+  }
+  const Pattern pattern = pattern_of({loops.data(), axes}, Coalescing::kFull);
+  ReadRule rule{.source_byte = from.offset * element_bytes, .target_byte = to.offset * element_bytes};
+  rule.bytes = pattern.run * element_bytes;
+  append_loops(pattern, 0, element_bytes, rule, out);
+}
+
 }  // namespace towline::reshard

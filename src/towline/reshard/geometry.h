@@ -52,4 +52,8 @@ enum class Coalescing : uint8_t {
 void append_rules(const CopyGeometry& copy, const tensor::Box& shard, uint64_t element_bytes, Coalescing coalescing,
                   const ReadRule& rule, std::vector<ReadRule>& out);
 
+/// What copies one view to another of the same shape, at the end of `out`: neighbours joined, in row-major order of the
+/// shape. Offsets and strides of both are elements of their own memory.
+void append_view_rules(const View& from, const View& to, uint64_t element_bytes, std::vector<ReadRule>& out);
+
 }  // namespace towline::reshard
