@@ -446,9 +446,13 @@ class NixlTransferManager:
         return sum(batch.total_bytes for batch in batches), sum(batch.num_ranges for batch in batches), seconds
 
     def execute_read_batch(
-        self, remote_agent_name: str, ranges: Sequence[tuple[int, int, int, int]], timeout_seconds: float | None = None
+        self,
+        remote_agent_name: str,
+        ranges: Sequence[tuple[int, int, int, int]],
+        mem_type: str | None = None,
+        timeout_seconds: float | None = None,
     ) -> tuple[int, int, float]:
-        return self.await_read_batches([self.post_read_batch(remote_agent_name, ranges)], timeout_seconds)
+        return self.await_read_batches([self.post_read_batch(remote_agent_name, ranges, mem_type)], timeout_seconds)
 
     # --- peers ---
 

@@ -9,12 +9,12 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from towline import _core
 from towline.compat.modelexpress import envs
-from towline.compat.modelexpress.refit.reshard import errors, transfer_plan
+from towline.compat.modelexpress.refit.reshard import coverage, errors, transfer_plan
 from towline.compat.modelexpress.refit.reshard.transport import ReadDescriptor
 
 logger = logging.getLogger("modelexpress.refit.reshard.receiver")
@@ -221,6 +221,15 @@ class ReshardReceiver:
         self._install(self._recv_buffers)
 
     # --- what is told ---
+
+    def _log_coverage(
+        self, capture: Any, layout: dict[str, tuple[Any, Any]], params: Collection[str], plan: transfer_plan.TransferPlan
+    ) -> None:
+        """``layout``: the engine's complete set; ``params``: those that some copy writes. Raises where the gate is on and
+        they are too few; the line is written before."""
+        made = coverage.record(self._global_rank, capture, layout, params, plan)
+        coverage.log(logger, made)
+        coverage.check(made)
 
     @staticmethod
     def _metrics(step: int, plan: transfer_plan.TransferPlan, wire_bytes: int, segments: int) -> dict[str, Any]:
