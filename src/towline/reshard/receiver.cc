@@ -178,7 +178,7 @@ Result<void> Receiver::read(Program& program, Deadline deadline, UpdateReport& r
               landed, bytes);
 }
 
-Result<void> Receiver::copy_local(const LocalCopy& copy, device::Stream& stream) {
+Result<void> Receiver::copy_local(const LocalCopy& copy, device::Stream& stream, Deadline deadline) {
   const ReadRule& rule = copy.rule;
   return enqueue(stream,
                  device::StridedCopy{.to = part_of(copy.to, rule.target_byte, rule.target_span()),
@@ -187,11 +187,11 @@ Result<void> Receiver::copy_local(const LocalCopy& copy, device::Stream& stream)
                                      .grid = {rule.outer, rule.inner},
                                      .to_stride = {rule.target_outer, rule.target_inner},
                                      .from_stride = {rule.source_outer, rule.source_inner}},
-                 kNoDeadline);
+                 deadline);
 }
 
 /// What the source's copies want of the rows that are in the window.
-Result<void> Receiver::cut_window(size_t window, device::Stream& stream) {
+Result<void> Receiver::cut_window(size_t window, device::Stream& stream, Deadline deadline) {
   const PullWindow& pulled = plan_.windows[window];
   const SourceChoice& choice = plan_.choices[pulled.choice];
   const SourceTensor& source = sources_.tensors()[choice.source];
@@ -206,14 +206,14 @@ Result<void> Receiver::cut_window(size_t window, device::Stream& stream) {
     rules.clear();
     append_rules(geometry, rows, source.element_bytes, Coalescing::kFull, {}, rules);
     for (const ReadRule& rule : rules)
-      TOWLINE_TRY(
-          copy_local({rule, device::RegionSlice::whole(window_staging_), buffers_.at(copy.parameter).memory}, stream));
+      TOWLINE_TRY(copy_local({rule, device::RegionSlice::whole(window_staging_), buffers_.at(copy.parameter).memory},
+                             stream, deadline));
   }
   return {};
 }
 
 /// From the wire's dtype to the parameter's, side by side; then to where the copy goes.
-Result<void> Receiver::cast(size_t convert, device::Stream& stream) {
+Result<void> Receiver::cast(size_t convert, device::Stream& stream, Deadline deadline) {
   const RecordedCopy& copy = capture_.copies[plan_.converts[convert].copy];
   const ReceiveBuffer& buffer = buffers_.at(copy.parameter);
   const auto from = tensor::dtype_from_text(plan_.converts[convert].dtype);
@@ -233,7 +233,8 @@ Result<void> Receiver::cast(size_t convert, device::Stream& stream) {
   std::vector<ReadRule> rules;
   append_rules(geometry, tensor::Box::whole(copy.target_shape), buffer.parameter.element_bytes, Coalescing::kFull, {},
                rules);
-  for (const ReadRule& rule : rules) TOWLINE_TRY(copy_local({rule, cast_staging_[convert], buffer.memory}, stream));
+  for (const ReadRule& rule : rules)
+    TOWLINE_TRY(copy_local({rule, cast_staging_[convert], buffer.memory}, stream, deadline));
   return {};
 }
 
@@ -252,11 +253,11 @@ Result<UpdateReport> Receiver::update(uint64_t step, const Install& install, Dea
   for (size_t i = 0; i < windows_.size(); ++i) {
     TOWLINE_TRY(read(windows_[i], deadline, report));
     take(report.wire);
-    TOWLINE_TRY(cut_window(i, *stream));
+    TOWLINE_TRY(cut_window(i, *stream, deadline));
     TOWLINE_TRY(stream->synchronize(deadline));  // the next window lands in the same staging
     take(report.reslice);
   }
-  for (size_t i = 0; i < plan_.converts.size(); ++i) TOWLINE_TRY(cast(i, *stream));
+  for (size_t i = 0; i < plan_.converts.size(); ++i) TOWLINE_TRY(cast(i, *stream, deadline));
   TOWLINE_TRY(stream->synchronize(deadline));
   if (!plan_.converts.empty()) take(report.cast);
   start = context_.clock.now();

@@ -99,9 +99,9 @@ class Receiver {
   Result<void> compile(const SessionPeers& peers);
   Result<Program> prepare_program(std::span<const PlacedRules> lists, const SessionPeers& peers);
   Result<void> read(Program& program, Deadline deadline, UpdateReport& report);
-  Result<void> cut_window(size_t window, device::Stream& stream);
-  Result<void> cast(size_t convert, device::Stream& stream);
-  Result<void> copy_local(const LocalCopy& copy, device::Stream& stream);
+  Result<void> cut_window(size_t window, device::Stream& stream, Deadline deadline);
+  Result<void> cast(size_t convert, device::Stream& stream, Deadline deadline);
+  Result<void> copy_local(const LocalCopy& copy, device::Stream& stream, Deadline deadline);
   Result<void> check_quiet();
 
   Context context_;
