@@ -35,6 +35,9 @@ std::string grouped(uint64_t number) {
 Result<Scenario> scenario_of(App& app, const Arguments& arguments) {
   if (arguments.has("scenario") == arguments.has("checkpoint"))
     return app.misuse(fail(Code::kInvalidArgument, "refit plan: give either --scenario or --checkpoint"));
+  if (arguments.has("scenario") && (arguments.has("trainer") || arguments.has("engine")))
+    return app.misuse(
+        fail(Code::kInvalidArgument, "--trainer and --engine are of --checkpoint; a scenario has its own"));
   if (arguments.has("checkpoint")) return TOWLINE_TRY(open_checkpoint_scenario(app, arguments))
   .scenario;
   Result<Scenario> scenario = reshard::parse_scenario(arguments.get("scenario"));

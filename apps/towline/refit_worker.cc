@@ -1,6 +1,7 @@
 #include "refit_worker.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -20,12 +21,23 @@ using reshard::SourceTable;
 
 constexpr uint64_t kAlignment = 256;
 
+/// `step 7`; nothing where it is none.
+std::optional<uint64_t> step_of(std::string_view line) {
+  constexpr std::string_view kWord = "step ";
+  if (!line.starts_with(kWord)) return std::nullopt;
+  uint64_t step = 0;
+  const char* const end = line.data() + line.size();
+  const auto parsed = std::from_chars(line.data() + kWord.size(), end, step);
+  return parsed.ec == std::errc() && parsed.ptr == end ? std::optional(step) : std::nullopt;
+}
+
 /// Answers each command with one line. What a command failed of is an answer too: the next one may do better.
 Result<void> serve_commands(const std::function<Result<std::string>(uint64_t step)>& step) {
   std::string line;
   while (std::getline(std::cin, line)) {
-    if (!line.starts_with("step ")) return fail(Code::kInvalidArgument, "command '{}': expected `step N`", line);
-    Result<std::string> answer = step(std::stoull(line.substr(5)));
+    const std::optional<uint64_t> wanted = step_of(line);
+    if (!wanted) return fail(Code::kInvalidArgument, "command '{}': expected `step N`", line);
+    Result<std::string> answer = step(*wanted);
     std::string text = answer.has_value() ? "done " + *answer : "failed " + answer.error().message;
     std::replace(text.begin(), text.end(), '\n', ' ');
     TOWLINE_TRY(print_text(text + "\n"));
@@ -59,6 +71,9 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> open(App& app, const CheckpointScenario& checkpoint, uint32_t rank) {
     std::unique_ptr<Trainer> trainer(new Trainer(app, checkpoint.scenario.model.config.name, rank));
     const reshard::Scenario& scenario = checkpoint.scenario;
+    if (rank >= world_size(scenario.trainer))
+      return fail(Code::kInvalidArgument, "rank {} of a trainer of {} ranks ({})", rank, world_size(scenario.trainer),
+                  to_string(scenario.trainer));
     const SourceTable sources =
         TOWLINE_TRY(reshard::trainer_sources(scenario.model.config, scenario.model.tensors, scenario.trainer));
     trainer->session_ = TOWLINE_TRY(app.open_session());

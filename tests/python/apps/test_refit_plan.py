@@ -100,6 +100,11 @@ def test_a_checkpoints_own_tensors_are_planned(tmp_path: pathlib.Path) -> None:
         (["--scenario", "kimi-k2:fsdp2tp2->tp2"], 2, "layout 'fsdp2tp2': fsdp cuts rows, tp, pp and ep cut as Megatron does; give one"),
         ([], 2, "refit plan: give either --scenario or --checkpoint"),
         (
+            ["--scenario", "llama3-70b:fsdp64->tp8", "--trainer", "fsdp:2"],
+            2,
+            "--trainer and --engine are of --checkpoint; a scenario has its own",
+        ),
+        (
             ["--scenario", "qwen3-235b:tp3->tp8"],
             1,
             "tensor 'model.embed_tokens.weight': 151936 rows or columns are not divisible by tp 3",

@@ -66,3 +66,10 @@ def test_a_dead_engine_rank_does_not_disturb_the_others(checkpoint: pathlib.Path
 def test_what_cannot_be_is_named(words: list[str], code: int, message: str) -> None:
     done = subprocess.run([BINARIES / "towline", "refit", "run", *words], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"towline: error: {message}\n")
+
+
+def test_a_worker_says_what_it_cannot_do(checkpoint: pathlib.Path) -> None:
+    words = ["--checkpoint", checkpoint, "--trainer", "fsdp:2", "--engine", "tp:2"]
+    command = [BINARIES / "towline", "refit", "trainer", *words, "--rank", "2"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "towline: error: rank 2 of a trainer of 2 ranks (fsdp2)\n")
