@@ -1,6 +1,7 @@
 #include "agent_core.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -23,6 +24,8 @@ namespace {
 using Described = std::tuple<std::string, uint64_t, uint64_t, uint32_t, std::string>;  // as types.TensorDescriptor
 using Held =
     std::tuple<std::string, nb::object, uint64_t, uint64_t, std::string>;  // name, tensor, address, bytes, dtype
+
+using LocalRange = std::pair<uint64_t, uint64_t>;  // address, bytes
 
 /// A plan of one post, uncut: an agent is given a whole transfer.
 constexpr uint64_t kUncut = uint64_t{1} << 62;
@@ -238,6 +241,27 @@ class AgentCore {
   }
 
   /// `keeps_earlier`: what was registered before stays so, as ModelExpress has it.
+  /// Of a transfer that the caller posted, gave up and could not release: nothing is read into its ranges until the
+  /// agent says that it has ended, or its peer is closed.
+  void hold_back(nb::object handle, const std::string& peer, const std::vector<LocalRange>& ranges) {
+    const Call call(*this);
+    std::vector<device::MemoryRegionPtr> memory;
+    for (const auto& [address, bytes] : ranges)
+      memory.push_back(std::make_shared<const device::MemoryRegion>(
+          device::MemoryRegion::Fields{.address = Address(address), .bytes = Bytes(bytes)}));
+    manager().quarantine(agent_.hold_back(std::move(handle), agent_.peer_named(peer)), std::move(memory));
+  }
+
+  /// Raises towline.Error when something that was held back may still write to one of the ranges.
+  void check_quiet(const std::vector<LocalRange>& ranges) {
+    const Call call(*this);
+    std::vector<transfer::RangeRead> reads;
+    for (const auto& [address, bytes] : ranges) reads.push_back({.local = Address(address), .bytes = Bytes(bytes)});
+    const Result<void> quiet = manager().check_quiet(reads);
+    caught_.rethrow_if_any();
+    if (!quiet.has_value()) raise(quiet.error());
+  }
+
   nb::object register_tensors(const std::vector<Held>& tensors, bool pool, nb::object query, bool keeps_earlier) {
     const Call call(*this);
     transfer::RegisterOptions options = options_of(pool, std::move(query));
@@ -377,6 +401,8 @@ void bind_agent_core(nb::module_& module) {
            "pool"_a, "query"_a)
       .def("receive", &AgentCore::receive, "peer"_a, "source"_a, "destination"_a, "timeout"_a.none(), "exact"_a,
            "on_start"_a.none())
+      .def("hold_back", &AgentCore::hold_back, "handle"_a, "peer"_a, "ranges"_a)
+      .def("check_quiet", &AgentCore::check_quiet, "ranges"_a)
       .def("check_idle", &AgentCore::check_idle)
       .def("remove_peer", &AgentCore::remove_peer, "name"_a)
       .def("shutdown", &AgentCore::shutdown);

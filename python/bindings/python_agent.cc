@@ -295,6 +295,13 @@ Result<Completion> PythonAgent::post(transport::Batch& batch, transport::PieceRa
 
 Completion PythonAgent::adopt(nb::object handle) { return watch({std::move(handle), false, {}, nullptr}, 1); }
 
+Completion PythonAgent::hold_back(nb::object handle, transport::PeerId peer) {
+  Completion completion = watch({std::move(handle), true, peer, nullptr}, 1);
+  under_way_.back()->is_given_up = true;
+  under_way_.back()->completion->unsettle(fail(Code::kCancelled, "given up"));
+  return completion;
+}
+
 Completion PythonAgent::watch(Transfer posted, size_t pieces) {
   auto transfer = std::make_shared<Transfer>(std::move(posted));
   transfer->completion = std::make_unique<CompletionSource>(pieces, registered_memory());

@@ -118,6 +118,9 @@ class PythonAgent final : public transport::Transport {
   transport::PeerId peer_named(const std::string& name);
   /// A transfer that somebody else has posted, and releases.
   Completion adopt(nanobind::object handle);
+  /// A transfer that somebody else has posted and given up, which the agent did not let go of: unsettled until it has
+  /// ended or its peer is closed.
+  Completion hold_back(nanobind::object handle, transport::PeerId peer);
   /// What get_agent_metadata() returned last.
   const nanobind::object& last_metadata() const { return last_metadata_; }
   /// The status of the transfer that failed last.

@@ -293,8 +293,25 @@ AddressRanges TransferManager::quarantined_ranges() const {
   return ranges;
 }
 
-void TransferManager::quarantine(std::vector<Completion> unsettled, std::vector<device::MemoryRegionPtr> memory) {
-  for (Completion& late : unsettled) quarantine_.push_back({std::move(late), memory});
+void TransferManager::quarantine_all(std::vector<Completion> unsettled,
+                                     const std::vector<device::MemoryRegionPtr>& memory) {
+  for (Completion& late : unsettled) quarantine(std::move(late), memory);
+}
+
+void TransferManager::quarantine(Completion unsettled, std::vector<device::MemoryRegionPtr> memory) {
+  quarantine_.push_back({std::move(unsettled), std::move(memory)});
+}
+
+Result<void> TransferManager::check_quiet(std::span<const RangeRead> ranges) {
+  sweep_quarantine();
+  const AddressRanges held = quarantined_ranges();
+  for (const RangeRead& range : ranges)
+    if (held.overlap(range.local, range.bytes))
+      return fail(Code::kUnavailable,
+                  "{} bytes at {}: an earlier receive was given up and may still write there; remove that peer, or use "
+                  "other memory",
+                  range.bytes, range.local);
+  return {};
 }
 
 void TransferManager::sweep_quarantine() {

@@ -184,6 +184,10 @@ class TransferManager {
 
   /// Posts of past receives that may still write. Their memory is held until they settle or their peer is removed.
   size_t quarantined();
+  /// Quarantines `memory` for an operation that somebody else gave up: nothing is received into it until it settles.
+  void quarantine(Completion unsettled, std::vector<device::MemoryRegionPtr> memory);
+  /// Errors: kUnavailable - an earlier operation may still write to one of them; names it.
+  Result<void> check_quiet(std::span<const RangeRead> ranges);
 
  private:
   struct Attempt;
@@ -209,7 +213,7 @@ class TransferManager {
   AddressRanges quarantined_ranges() const;
   Result<void> refuse_quarantined(const Catalogue& local, const Match& match) const;
   void give_up(PostedRead& read);
-  void quarantine(std::vector<Completion> unsettled, std::vector<device::MemoryRegionPtr> memory);
+  void quarantine_all(std::vector<Completion> unsettled, const std::vector<device::MemoryRegionPtr>& memory);
   Result<void> synchronize(Deadline deadline);
   void count_failure(const RunFailure& failure);
   template <typename T>

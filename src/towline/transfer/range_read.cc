@@ -24,20 +24,13 @@ TransferPlan plan_ranges(std::span<const RangeRead> ranges, const PlanLimits& li
 Result<std::unique_ptr<PostedRead>> TransferManager::post_reads(transport::PeerId peer,
                                                                 std::span<const RangeRead> ranges,
                                                                 const RangeReadOptions& options) {
-  sweep_quarantine();
   auto posted = std::make_unique<PostedRead>();
   posted->plan_ = plan_ranges(ranges, limits_for(transport_.caps(), options.plan));
   if (posted->plan_.posts.empty()) return std::unique_ptr<PostedRead>();
   posted->ranges_ = static_cast<size_t>(
       std::count_if(ranges.begin(), ranges.end(), [](const RangeRead& range) { return range.bytes > Bytes(0); }));
   posted->memory_ = options.memory.empty() ? catalogue_->regions() : options.memory;
-  const AddressRanges held = quarantined_ranges();
-  for (const RangeRead& range : ranges)
-    if (held.overlap(range.local, range.bytes))
-      return fail(Code::kUnavailable,
-                  "{} bytes at {}: an earlier receive was given up and may still write there; remove that peer, or use "
-                  "other memory",
-                  range.bytes, range.local);
+  TOWLINE_TRY(check_quiet(ranges));
   posted->batch_ = TOWLINE_TRY(transport_.prepare(peer, Direction::kRead, posted->plan_.pieces));
   RunOptions limits;
   limits.window_bytes = options.window_bytes;
@@ -52,7 +45,7 @@ Result<std::unique_ptr<PostedRead>> TransferManager::post_reads(transport::PeerI
 
 void TransferManager::give_up(PostedRead& read) {
   read.runner_->cancel();
-  quarantine(read.runner_->settle(clock_, deadline_after(clock_, WaitOptions().settle_grace)), read.memory_);
+  quarantine_all(read.runner_->settle(clock_, deadline_after(clock_, WaitOptions().settle_grace)), read.memory_);
 }
 
 RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedRead>> posted, Deadline deadline) {
@@ -72,7 +65,7 @@ RangeReadReport TransferManager::await_reads(std::vector<std::unique_ptr<PostedR
   std::optional<RunFailure> failure = run_all(clock_, transport_, runners, {.deadline = deadline});
   if (failure) {
     report.unsettled = failure->unsettled.size();
-    quarantine(std::move(failure->unsettled), std::move(memory));
+    quarantine_all(std::move(failure->unsettled), std::move(memory));
     count_failure(*failure);
     report.status = fail(failure->error.code, failure->error.scope, "reading {} ranges of {} bytes: {}", report.ranges,
                          report.bytes, failure->error.message);

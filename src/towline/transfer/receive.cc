@@ -232,7 +232,7 @@ Result<void> TransferManager::run(const ReceiveSource& source, const ReceiveOpti
   attempt.report.posted = failure->posted;
   if (!failure->posted) attempt.report.state = MemoryState::kClean;
   attempt.report.unsettled = failure->unsettled.size();
-  quarantine(std::move(failure->unsettled), attempt.local.regions());
+  quarantine_all(std::move(failure->unsettled), attempt.local.regions());
   count_failure(*failure);
   return fail(failure->error.code, failure->error.scope, "pull from {}: {} ({} of {} bytes had landed)", source.name,
               failure->error.message, delivery.progress().bytes_done, plan.bytes);

@@ -325,6 +325,49 @@ def test_ranges_that_time_out_name_how_many(monkeypatch: pytest.MonkeyPatch) -> 
     made._agent.release_xfer_handle.assert_called_once()
 
 
+def given_up_into(made: Any, address: int) -> None:
+    """A read of 8 bytes that timed out, and that the agent did not let go of."""
+    made._agent.check_xfer_state.return_value = "PROC"
+    made._agent.release_xfer_handle.side_effect = Odd
+    with pytest.raises(TimeoutError):
+        made.execute_read_batch("p", [(1, address, 8, 0)], timeout_seconds=0.0)
+
+
+def test_ranges_that_may_still_be_written_are_not_read_into_again() -> None:
+    made = manager()
+    given_up_into(made, 0x1000)
+    posts = made._agent.transfer.call_count
+    with pytest.raises(RuntimeError, match="an earlier receive was given up and may still write there"):
+        made.post_read_batch("p", [(1, 0x1007, 1, 0)])
+    assert made._agent.transfer.call_count == posts, "nothing was posted"
+    made._agent.check_xfer_state.side_effect = lambda handle: "PROC"
+    assert made.post_read_batch("p", [(1, 0x1008, 8, 0)]) is not None, "its neighbours are free"
+    made._agent.check_xfer_state.side_effect = None
+    made._agent.check_xfer_state.return_value = "DONE"
+    made._agent.release_xfer_handle.side_effect = None
+    assert made.execute_read_batch("p", [(1, 0x1000, 8, 0)])[:2] == (8, 1), "the agent said at last that it has ended"
+
+
+def test_a_tensor_is_not_received_over_ranges_that_may_still_be_written() -> None:
+    made = manager()
+    given_up_into(made, made._tensors["w"].data_ptr())
+    with pytest.raises(RuntimeError, match="tensor 'w': an earlier receive was given up"):
+        receive(made)
+    assert made.remove_remote_agent("p") is True
+    made._agent.check_xfer_state.return_value = "DONE"
+    assert receive(made)[1] == 1, "a closed peer writes nothing any more"
+
+
+def test_a_host_buffer_that_may_still_be_written_is_not_filled_again() -> None:
+    made, buffer = manager(), torch.zeros(8, dtype=torch.uint8)
+    made._agent.check_xfer_state.return_value = "PROC"
+    made._agent.release_xfer_handle.side_effect = Odd
+    with pytest.raises(TimeoutError):
+        made.receive_dram_into_buffer("p", 1, buffer, 8, timeout_seconds=0.0)
+    with pytest.raises(RuntimeError, match="may still write there"):
+        made.receive_dram_into_buffer("p", 1, buffer, 8)
+
+
 @pytest.mark.parametrize(
     ("buffer", "words"),
     [(torch.zeros(4), "must use torch.uint8"), (torch.zeros(4, 4, dtype=torch.uint8).t(), "must be contiguous")],

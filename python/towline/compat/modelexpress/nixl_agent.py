@@ -1,5 +1,5 @@
 """Finding NIXL, making an agent of it (the part that edits the process's environment, as UCX wants it), and the
-addresses that an agent takes."""
+addresses and ranges that an agent takes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from towline import _core, errors
 from towline.compat.modelexpress import envs
 
 logger = logging.getLogger("modelexpress.nixl_transfer")
+
+Range = tuple[int, int, int, int]  # remote address, local address, bytes, remote device
 
 NIXL_MODULES = ("nixl_cu13", "nixl_cu12", "nixl")
 
@@ -65,6 +67,28 @@ def create(nixl: Any, name: str, backends: Sequence[str], listen_port: int | Non
         port = {} if listen_port is None else {"listen_port": listen_port}
         config = nixl.nixl_agent_config(backends=list(backends), enable_listen_thread=listen_port is not None, **port)
         return nixl.nixl_agent(name, config)
+
+
+def prepare_read(
+    agent: Any, backends: Sequence[str], peer: str, ranges: Sequence[Range], mem_type: str, local_mem_type: str, device: int
+) -> Any:
+    """The handle of one read of all ranges; `device` is ours."""
+    sides = (
+        (peer, [(remote, size, remote_device) for remote, _, size, remote_device in ranges], mem_type),
+        ("", [(local, size, device) for _, local, size, _ in ranges], local_mem_type),
+    )
+    remote_side, local_side = (
+        agent.prep_xfer_dlist(agent_name=name, xfer_list=list_, mem_type=kind, backends=list(backends)) for name, list_, kind in sides
+    )
+    indices = list(range(len(ranges)))
+    return agent.make_prepped_xfer(
+        operation="READ",
+        local_xfer_side=local_side,
+        local_indices=indices,
+        remote_xfer_side=remote_side,
+        remote_indices=list(indices),
+        backends=list(backends),
+    )
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from towline import _core
+from towline import _core, errors
 from towline.compat.modelexpress import accelerators, nixl_agent
 from towline.compat.modelexpress.types import ManifestMismatchError, TensorDescriptor
 from towline.transfer import find_strided, held
@@ -84,6 +84,7 @@ class PostedRead:
     total_bytes: int
     num_ranges: int
     posted_at: float = dataclasses.field(default_factory=time.perf_counter)
+    local_ranges: Sequence[tuple[int, int]] = ()  # address, bytes
 
 
 class NixlTransferManager:
@@ -305,11 +306,9 @@ class NixlTransferManager:
             return 0.0
         start = time.perf_counter()
         ranges = [(remote_addr, local_buffer.data_ptr(), size, remote_device_id)]
-        handle = self._post(remote_agent_name, ranges, remote_mem_type, "DRAM", 0)
-        try:
-            self._wait_for_xfer(handle, timeout_seconds, "NIXL DRAM transfer")
-        finally:
-            self._release(handle)
+        read = self._post(remote_agent_name, ranges, remote_mem_type, "DRAM", 0)
+        with self._ending([read]):
+            self._wait_for_xfer(read.handle, timeout_seconds, "NIXL DRAM transfer")
         return time.perf_counter() - start
 
     # --- receiving ---
@@ -375,43 +374,46 @@ class NixlTransferManager:
 
     # --- ranges ---
 
-    def _post(self, peer: str, ranges: Sequence[tuple[int, int, int, int]], mem_type: str, local_mem_type: str, device: int) -> Any:
+    def _post(self, peer: str, ranges: Sequence[nixl_agent.Range], mem_type: str, local_mem_type: str, device: int) -> PostedRead:
         agent = self._need_agent()
-        sides = (
-            (peer, [(remote, size, remote_device) for remote, _, size, remote_device in ranges], mem_type),
-            ("", [(local, size, device) for _, local, size, _ in ranges], local_mem_type),
-        )
-        remote_side, local_side = (
-            agent.prep_xfer_dlist(agent_name=name, xfer_list=list_, mem_type=kind, backends=self.backends)
-            for name, list_, kind in sides
-        )
-        indices = list(range(len(ranges)))
-        handle = agent.make_prepped_xfer(
-            operation="READ",
-            local_xfer_side=local_side,
-            local_indices=indices,
-            remote_xfer_side=remote_side,
-            remote_indices=list(indices),
-            backends=self.backends,
-        )
+        local = [(address, size) for _, address, size, _ in ranges]
+        if self._core_agent is agent:
+            with nixl_agent.runtime_errors():
+                self._core_made.check_quiet(local)
+        handle = nixl_agent.prepare_read(agent, self.backends, peer, ranges, mem_type, local_mem_type, device)
         try:
             agent.transfer(handle)
         except BaseException:
             self._release(handle)
             raise
-        return handle
+        return PostedRead(handle, peer, sum(size for _, size in local), len(local), local_ranges=local)
 
-    def _release(self, handle: Any) -> None:
+    def _release(self, handle: Any) -> bool:
         try:
             self._agent.release_xfer_handle(handle)
         except Exception:
             logger.warning("release_xfer_handle failed, handle leaked", exc_info=True)
+            return False
+        return True
 
-    def _release_all(self, batches: Sequence[PostedRead]) -> None:
-        """All of them, also when one raises what ends programs."""
+    def _give_up(self, read: PostedRead) -> None:
+        """What the agent does not let go of may still be written: nothing is read into it until it has ended."""
+        if self._release(read.handle):
+            return
+        try:
+            self._core().hold_back(read.handle, read.remote_agent_name, list(read.local_ranges))
+        except errors.Error as error:
+            logger.error("reads from '%s' may still land, and are not watched: %s", read.remote_agent_name, error)
+
+    @contextlib.contextmanager
+    def _ending(self, batches: Sequence[PostedRead]) -> Iterator[None]:
+        """Lets go of all of them, also when one raises what ends programs."""
+        ends: Callable[[PostedRead], object] = self._give_up
         with contextlib.ExitStack() as releases:
             for batch in reversed(batches):
-                releases.callback(self._release, batch.handle)
+                releases.callback(lambda batch=batch: ends(batch))
+            yield
+            ends = lambda batch: self._release(batch.handle)  # noqa: E731 - all have ended
 
     def post_read_batch(
         self,
@@ -427,8 +429,7 @@ class NixlTransferManager:
             return None
         kind = mem_type or self._accelerator.nixl_mem_type
         local_kind = local_mem_type or kind
-        handle = self._post(remote_agent_name, wanted, kind, local_kind, 0 if local_kind == "DRAM" else self._device_id)
-        return PostedRead(handle, remote_agent_name, sum(entry[2] for entry in wanted), len(wanted))
+        return self._post(remote_agent_name, wanted, kind, local_kind, 0 if local_kind == "DRAM" else self._device_id)
 
     def await_read_batches(
         self, posted: Sequence[PostedRead | None], timeout_seconds: float | None = None
@@ -437,10 +438,8 @@ class NixlTransferManager:
         batches = [batch for batch in posted if batch is not None]
         if not batches:
             return 0, 0, 0.0
-        try:
+        with self._ending(batches):
             self._wait_for_xfers([batch.handle for batch in batches], timeout_seconds, "NIXL reshard READ batch")
-        finally:
-            self._release_all(batches)
         self._accelerator.synchronize(self._device_id)
         seconds = time.perf_counter() - min(batch.posted_at for batch in batches)
         return sum(batch.total_bytes for batch in batches), sum(batch.num_ranges for batch in batches), seconds
