@@ -104,10 +104,6 @@ RunFailure abandon(Clock& clock, Runners runners, Error error, FailedIn where, N
   return failure;
 }
 
-}  // namespace
-
-namespace {
-
 /// Whether it is time to give up.
 std::optional<Error> check_time(const WaitOptions& options, TimePoint now, TimePoint moved_at, size_t outstanding) {
   if (options.deadline != kNoDeadline && now >= options.deadline)
@@ -116,6 +112,20 @@ std::optional<Error> check_time(const WaitOptions& options, TimePoint now, TimeP
     return fail(Code::kUnavailable, Scope::kEndpoint, "nothing has arrived for {:.1f} s, {} transfer(s) outstanding",
                 std::chrono::duration<double>(now - moved_at).count(), outstanding);
   return std::nullopt;
+}
+
+/// Nobody has anything under way, and the transport takes nothing more.
+bool are_stuck(Runners runners) {
+  return std::all_of(runners.begin(), runners.end(),
+                     [](const BatchRunner* runner) { return runner->finished() || runner->stuck() != nullptr; });
+}
+
+/// Until something completes, or time is up.
+void rest(Clock& clock, transport::Transport& transport, uint64_t seen, const WaitOptions& options,
+          TimePoint moved_at) {
+  const bool may_stall = options.stall_timeout != Nanoseconds::max();
+  transport::progress_or_wait(clock, transport, seen,
+                              std::min(options.deadline, may_stall ? moved_at + options.stall_timeout : kNoDeadline));
 }
 
 }  // namespace
@@ -137,8 +147,7 @@ std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport,
       if (!moved.has_value()) return abandon(clock, runners, moved.error(), runner->failed_in(), settle_grace);
       has_moved |= *moved;
     }
-    const auto is_stuck = [](const BatchRunner* runner) { return runner->finished() || runner->stuck() != nullptr; };
-    if (!has_moved && std::all_of(runners.begin(), runners.end(), is_stuck)) {
+    if (!has_moved && are_stuck(runners)) {
       const auto first =
           std::find_if(runners.begin(), runners.end(), [](const BatchRunner* one) { return one->stuck(); });
       if (first == runners.end()) continue;  // all have finished
@@ -147,10 +156,64 @@ std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport,
     if (has_moved)
       moved_at = now;
     else
-      transport::progress_or_wait(
-          clock, transport, seen,
-          std::min(options.deadline,
-                   options.stall_timeout == Nanoseconds::max() ? kNoDeadline : moved_at + options.stall_timeout));
+      rest(clock, transport, seen, options, moved_at);
+  }
+}
+
+namespace {
+
+/// The state of run_each().
+struct EachRun {
+  Clock& clock;
+  Runners runners;
+  const WaitOptions& options;
+  std::vector<std::optional<RunFailure>> failures;
+
+  void fail_one(size_t index, Error error, FailedIn where) {
+    failures[index] = abandon(clock, runners.subspan(index, 1), std::move(error), where, options.settle_grace);
+  }
+  std::vector<BatchRunner*> active() const {
+    std::vector<BatchRunner*> list;
+    for (size_t i = 0; i < runners.size(); ++i)
+      if (!failures[i] && !runners[i]->finished()) list.push_back(runners[i]);
+    return list;
+  }
+  /// Whether something moved.
+  bool step() {
+    bool has_moved = false;
+    for (size_t i = 0; i < runners.size(); ++i) {
+      if (failures[i] || runners[i]->finished()) continue;
+      const Result<bool> moved = runners[i]->step();
+      has_moved |= !moved.has_value() || *moved;
+      if (!moved.has_value()) fail_one(i, moved.error(), runners[i]->failed_in());
+    }
+    return has_moved;
+  }
+  void fail_rest(const Error& error) {
+    for (size_t i = 0; i < runners.size(); ++i)
+      if (!failures[i] && !runners[i]->finished()) fail_one(i, error, FailedIn::kWait);
+  }
+};
+
+}  // namespace
+
+std::vector<std::optional<RunFailure>> run_each(Clock& clock, transport::Transport& transport, Runners runners,
+                                                const WaitOptions& options) {
+  EachRun run{clock, runners, options, std::vector<std::optional<RunFailure>>(runners.size())};
+  TimePoint moved_at = clock.now();
+  for (;;) {
+    const std::vector<BatchRunner*> active = run.active();
+    if (active.empty()) return std::move(run.failures);
+    const TimePoint now = clock.now();
+    const uint64_t seen = transport.signal().count();
+    if (const std::optional<Error> late = check_time(options, now, moved_at, outstanding(active)))
+      run.fail_rest(*late);
+    else if (run.step())
+      moved_at = now;
+    else if (are_stuck(active))
+      run.fail_rest(*active.front()->stuck());
+    else
+      rest(clock, transport, seen, options, moved_at);
   }
 }
 

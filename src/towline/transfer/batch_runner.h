@@ -93,4 +93,9 @@ struct WaitOptions {
 std::optional<RunFailure> run_all(Clock& clock, transport::Transport& transport, std::span<BatchRunner* const> runners,
                                   const WaitOptions& options);
 
+/// The same where nobody's failure is another's: one that fails is cancelled by itself, the others go on. The deadline
+/// and a stall fail all that have not finished. By runner; empty: it ended well.
+std::vector<std::optional<RunFailure>> run_each(Clock& clock, transport::Transport& transport,
+                                                std::span<BatchRunner* const> runners, const WaitOptions& options);
+
 }  // namespace towline::transfer
