@@ -58,13 +58,8 @@ Result<Wish> wish_of(App& app, const Arguments& arguments) {
             .all_ranks = arguments.has("all-ranks"),
             .explain = arguments.find("explain")};
   wish.nic_bytes_per_s = static_cast<double>(arguments.count("nic-gigabits", kGigabitsDefault)) * 1e9 / 8;
+  wish.options = TOWLINE_TRY(planner_options_of(app, arguments));
   wish.options.cost.wire_bytes_per_s = wish.nic_bytes_per_s;
-  wish.options.staging_max = arguments.bytes("staging", GiB(1));
-  const std::string reads = arguments.find("reads").value_or("strided");
-  if (reads != "plain" && reads != "strided" && reads != "packed")
-    return app.misuse(fail(Code::kInvalidArgument, "--reads '{}': expected plain, strided or packed", reads));
-  wish.options.cost.has_strided = reads == "strided";
-  wish.options.cost.has_packing = reads == "packed";
   return wish;
 }
 

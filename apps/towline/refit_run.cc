@@ -26,16 +26,16 @@ struct Row {
   uint64_t step = 0;
   uint32_t rank = 0;
   std::string error;  ///< empty: it succeeded
-  uint64_t bytes = 0, reads = 0, compared = 0;
-  double prepare_s = 0, wire_s = 0, reslice_s = 0, cast_s = 0, install_s = 0;
-  double accounted_s() const { return prepare_s + wire_s + reslice_s + cast_s + install_s; }
+  uint64_t bytes = 0, reads = 0, detoured = 0, compared = 0;
+  double prepare_s = 0, wire_s = 0, tail_s = 0, install_s = 0;
+  double accounted_s() const { return prepare_s + wire_s + tail_s + install_s; }
 };
 
 Result<Row> row_of(uint64_t step, uint32_t rank, const std::string& answer) {
   Row row{.step = step, .rank = rank, .error = {}};
   if (answer.starts_with("failed ")) return row.error = answer.substr(7), row;
   std::istringstream fields(answer.substr(std::min<size_t>(5, answer.size())));
-  fields >> row.bytes >> row.reads >> row.compared >> row.prepare_s >> row.wire_s >> row.reslice_s >> row.cast_s >>
+  fields >> row.bytes >> row.reads >> row.detoured >> row.compared >> row.prepare_s >> row.wire_s >> row.tail_s >>
       row.install_s;
   if (fields) return row;
   return fail(Code::kInternal, "engine rank {}: answered '{}'", rank, answer);
@@ -104,7 +104,7 @@ class Rehearsal {
   Result<ChildProcess> spawn(const std::string& role, uint32_t rank) {
     std::vector<std::string> command = {"/proc/self/exe", "refit",           role, "--rank", std::to_string(rank),
                                         "--server",       server_->address()};
-    for (const char* const flag : {"checkpoint", "trainer", "engine", "head-dim"})
+    for (const char* const flag : {"checkpoint", "trainer", "engine", "head-dim", "reads", "staging"})
       if (arguments_.has(flag)) command.insert(command.end(), {std::string("--") + flag, arguments_.get(flag)});
     for (const char* const setting : {"transport", "deadline", "window"})
       command.insert(command.end(), {std::string("--") + setting, app_.options().text(setting)});
@@ -152,9 +152,9 @@ Document document_of(const Row& row, const std::vector<Row>& rows) {
   Document document;
   document.set("step", row.step).set("rank", row.rank);
   document.set("error", row.error.empty() ? std::nullopt : std::optional(row.error));
-  document.set("bytes", row.bytes).set("read_count", row.reads).set("compared_bytes", row.compared);
-  document.set("prepare_seconds", row.prepare_s).set("wire_seconds", row.wire_s).set("reslice_seconds", row.reslice_s);
-  document.set("cast_seconds", row.cast_s).set("compare_seconds", row.install_s);
+  document.set("bytes", row.bytes).set("read_count", row.reads).set("detoured_bytes", row.detoured);
+  document.set("compared_bytes", row.compared).set("prepare_seconds", row.prepare_s).set("wire_seconds", row.wire_s);
+  document.set("tail_seconds", row.tail_s).set("compare_seconds", row.install_s);
   return document.set("slowest", is_slowest(row, rows));
 }
 
@@ -167,7 +167,7 @@ std::string text_of(const std::vector<Row>& rows) {
                {"prepare", Align::kRight},
                {"wire", Align::kRight},
                {"rate", Align::kRight},
-               {"re-slice", Align::kRight},
+               {"tail", Align::kRight},
                {"compare", Align::kRight},
                {"verified"},
                {""}});
@@ -182,7 +182,7 @@ std::string text_of(const std::vector<Row>& rows) {
     }
     table.add({std::to_string(row.step), std::to_string(row.rank), to_string(Bytes(row.bytes)),
                std::to_string(row.reads), span(row.prepare_s), span(row.wire_s),
-               gigabytes_per_s(row.wire_s > 0 ? static_cast<double>(row.bytes) / row.wire_s : 0), span(row.reslice_s),
+               gigabytes_per_s(row.wire_s > 0 ? static_cast<double>(row.bytes) / row.wire_s : 0), span(row.tail_s),
                span(row.install_s), "every byte", is_slowest(row, rows) ? "slowest" : ""});
   }
   return table.text();

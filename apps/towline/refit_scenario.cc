@@ -26,4 +26,15 @@ Result<CheckpointScenario> open_checkpoint_scenario(App& app, const Arguments& a
   return CheckpointScenario{std::move(views), std::move(scenario)};
 }
 
+Result<reshard::PlannerOptions> planner_options_of(App& app, const Arguments& arguments) {
+  const std::string reads = arguments.find("reads").value_or("strided");
+  if (reads != "plain" && reads != "strided" && reads != "packed")
+    return app.misuse(fail(Code::kInvalidArgument, "--reads '{}': expected plain, strided or packed", reads));
+  reshard::PlannerOptions options;
+  options.cost.has_strided = reads == "strided";
+  options.cost.has_packing = reads == "packed";
+  options.staging_max = arguments.bytes("staging", GiB(1)) / 2;  // a receiver has two windows
+  return options;
+}
+
 }  // namespace towline::cli

@@ -3,6 +3,7 @@
 #include "app.h"
 #include "arguments.h"
 #include "towline/loader/checkpoint_views.h"
+#include "towline/reshard/planner.h"
 #include "towline/reshard/scenario.h"
 
 namespace towline::cli {
@@ -15,5 +16,8 @@ struct CheckpointScenario {
 };
 /// Errors: kInvalidArgument - a layout is missing or cannot be; those of the checkpoint.
 Result<CheckpointScenario> open_checkpoint_scenario(App& app, const Arguments& arguments);
+
+/// What `--reads` and `--staging` say. Errors: misuse.
+Result<reshard::PlannerOptions> planner_options_of(App& app, const Arguments& arguments);
 
 }  // namespace towline::cli

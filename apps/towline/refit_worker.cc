@@ -9,6 +9,7 @@
 #include "refit_scenario.h"
 #include "towline/reshard/geometry.h"
 #include "towline/reshard/publication.h"
+#include "towline/reshard/publisher.h"
 #include "towline/reshard/receiver.h"
 #include "towline/transfer/serving.h"
 
@@ -65,10 +66,22 @@ Result<void> cut_from_file(const loader::CheckpointViews& views, const reshard::
   return {};
 }
 
+/// How one engine rank reads. Whoever plans it comes to the same: the reader, and each trainer rank that packs for it.
+Result<reshard::RefitPlan> plan_reader(App& app, const Arguments& arguments, const CheckpointScenario& checkpoint,
+                                       const transport::Transport& transport, Rank reader) {
+  const auto& [model, trainer, engine] = checkpoint.scenario;
+  SourceTable sources = TOWLINE_TRY(reshard::trainer_sources(model.config, model.tensors, trainer));
+  reshard::EngineShard shard = TOWLINE_TRY(reshard::engine_shard(model.config, model.tensors, engine, reader));
+  reshard::PlannerOptions options = narrowed(TOWLINE_TRY(planner_options_of(app, arguments)), transport.caps());
+  options.reader = reader;
+  return make_refit_plan(std::move(shard.capture), std::move(sources), std::move(shard.parameters), options);
+}
+
 /// A rank of the trainer.
 class Trainer {
  public:
-  static Result<std::unique_ptr<Trainer>> open(App& app, const CheckpointScenario& checkpoint, uint32_t rank) {
+  static Result<std::unique_ptr<Trainer>> open(App& app, const Arguments& arguments,
+                                               const CheckpointScenario& checkpoint, uint32_t rank) {
     std::unique_ptr<Trainer> trainer(new Trainer(app, checkpoint.scenario.model.config.name, rank));
     const reshard::Scenario& scenario = checkpoint.scenario;
     if (rank >= world_size(scenario.trainer))
@@ -78,7 +91,12 @@ class Trainer {
         TOWLINE_TRY(reshard::trainer_sources(scenario.model.config, scenario.model.tensors, scenario.trainer));
     trainer->session_ = TOWLINE_TRY(app.open_session());
     trainer->metadata_ = TOWLINE_TRY(app.connect());
-    TOWLINE_TRY(trainer->hold(sources, checkpoint.views));
+    std::vector<reshard::PackJob> jobs;
+    for (uint32_t reader = 0; reader < world_size(scenario.engine); ++reader)
+      for (reshard::PackJob& job :
+           TOWLINE_TRY(plan_reader(app, arguments, checkpoint, trainer->session_->transport(), Rank(reader))).packs)
+        if (job.session == rank) jobs.push_back(std::move(job));
+    TOWLINE_TRY(trainer->hold(sources, checkpoint.views, std::move(jobs)));
     return trainer;
   }
 
@@ -89,6 +107,7 @@ class Trainer {
     std::byte* const bytes = slab_->host_view();
     for (size_t i = 0; i < slab_->bytes().size(); ++i) bytes[i] ^= change;
     step_ = step;
+    TOWLINE_TRY(publisher_->stage(app_.deadline()));
     transfer::ServingOptions options;
     options.identity.mx_version = TOWLINE_VERSION;
     options.identity.model_name = model_;
@@ -104,7 +123,8 @@ class Trainer {
   Trainer(App& app, const std::string& model, uint32_t rank)
       : app_(app), model_(refit_model_name(model)), rank_(rank) {}
 
-  Result<void> hold(const SourceTable& sources, const loader::CheckpointViews& views) {
+  Result<void> hold(const SourceTable& sources, const loader::CheckpointViews& views,
+                    std::vector<reshard::PackJob> jobs) {
     const std::vector<reshard::HeldShard> shards = shards_of(sources, rank_);
     std::vector<uint64_t> offsets;
     uint64_t bytes = 0;
@@ -112,17 +132,22 @@ class Trainer {
       offsets.push_back(bytes);
       bytes += (shard.bytes + kAlignment - 1) / kAlignment * kAlignment;
     }
-    slab_ = TOWLINE_TRY(
-        session_->device().allocate(Bytes(std::max<uint64_t>(bytes, 1)), {.shareable = true, .pinned = true}));
+    constexpr device::AllocateOptions kServed{.shareable = true, .pinned = true};
+    slab_ = TOWLINE_TRY(session_->device().allocate(Bytes(std::max<uint64_t>(bytes, 1)), kServed));
     std::vector<transfer::LocalTensor> tensors;
+    reshard::Publisher::ShardMemory memory;
     for (size_t i = 0; i < shards.size(); ++i) {
       const reshard::SourceTensor& tensor = sources.tensors()[shards[i].tensor];
       TOWLINE_TRY(cut_from_file(views, tensor, shards[i].box, slab_->host_view() + offsets[i]));
-      tensors.push_back(transfer::describe(tensor.name, tensor.dtype,
-                                           {slab_, Bytes(offsets[i]), Bytes(shards[i].bytes)}, shards[i].box.extent));
+      const device::RegionSlice slice{slab_, Bytes(offsets[i]), Bytes(shards[i].bytes)};
+      tensors.push_back(transfer::describe(tensor.name, tensor.dtype, slice, shards[i].box.extent));
+      memory[shards[i].shard] = slice;
     }
+    publisher_ = TOWLINE_TRY(
+        reshard::Publisher::open({app_.clock(), session_->device()}, std::move(memory), std::move(jobs), kServed));
+    for (transfer::LocalTensor& arena : publisher_->tensors()) tensors.push_back(std::move(arena));
     transfer::RegisterOptions options;
-    options.pool = true;  // one key: the slab is nothing but these
+    options.pool = true;  // one key: the slab is nothing but these, and one an arena
     TOWLINE_TRY(
         session_->manager().register_tensors(TOWLINE_TRY(transfer::Catalogue::build(std::move(tensors))), options));
     return {};
@@ -134,6 +159,7 @@ class Trainer {
   std::unique_ptr<transfer::Session> session_;
   std::unique_ptr<control::Metadata> metadata_;
   device::MemoryRegionPtr slab_;
+  std::unique_ptr<reshard::Publisher> publisher_;
   uint64_t step_ = 0;
   std::unique_ptr<transfer::Serving> serving_;
 };
@@ -141,15 +167,12 @@ class Trainer {
 /// A rank of the engine.
 class Reader {
  public:
-  static Result<std::unique_ptr<Reader>> open(App& app, const CheckpointScenario& checkpoint, uint32_t rank) {
-    std::unique_ptr<Reader> reader(new Reader(app, checkpoint, rank));
-    const reshard::Scenario& scenario = checkpoint.scenario;
-    reader->sources_ =
-        TOWLINE_TRY(reshard::trainer_sources(scenario.model.config, scenario.model.tensors, scenario.trainer));
-    reader->shard_ =
-        TOWLINE_TRY(reshard::engine_shard(scenario.model.config, scenario.model.tensors, scenario.engine, Rank(rank)));
+  static Result<std::unique_ptr<Reader>> open(App& app, const Arguments& arguments,
+                                              const CheckpointScenario& checkpoint, uint32_t rank) {
+    std::unique_ptr<Reader> reader(new Reader(app, checkpoint));
     reader->session_ = TOWLINE_TRY(app.open_session());
     reader->metadata_ = TOWLINE_TRY(app.connect());
+    reader->plan_ = TOWLINE_TRY(plan_reader(app, arguments, checkpoint, reader->session_->transport(), Rank(rank)));
     return reader;
   }
 
@@ -168,15 +191,14 @@ class Reader {
       return std::move(report).error();
     }
     const auto seconds = [](Nanoseconds span) { return std::chrono::duration<double>(span).count(); };
-    return fmt::format(
-        "{} {} {} {} {} {} {} {}", report->bytes, report->reads, compared, seconds(prepare),
-        seconds(report->wire.value_or(Nanoseconds(0))), seconds(report->reslice.value_or(Nanoseconds(0))),
-        seconds(report->cast.value_or(Nanoseconds(0))), seconds(report->install.value_or(Nanoseconds(0))));
+    return fmt::format("{} {} {} {} {} {} {} {}", report->bytes, report->reads, report->detoured, compared,
+                       seconds(prepare), seconds(report->wire.value_or(Nanoseconds(0))),
+                       seconds(report->tail.value_or(Nanoseconds(0))),
+                       seconds(report->install.value_or(Nanoseconds(0))));
   }
 
  private:
-  Reader(App& app, const CheckpointScenario& checkpoint, uint32_t rank)
-      : app_(app), checkpoint_(checkpoint), rank_(rank) {}
+  Reader(App& app, const CheckpointScenario& checkpoint) : app_(app), checkpoint_(checkpoint) {}
 
   /// The records of every trainer rank for this step; plans anew when one has restarted since.
   Result<void> find_trainers(uint64_t step) {
@@ -188,14 +210,15 @@ class Reader {
       if (ref.training_step == step) by_rank.emplace(ref.rank.value(), ref);
     bool has_changed = receiver_ == nullptr;
     std::vector<control::WorkerEntry> entries;
-    for (uint32_t rank = 0; rank < sources_.sessions().size(); ++rank) {
+    SourceTable& sources = plan_.sources;
+    for (uint32_t rank = 0; rank < sources.sessions().size(); ++rank) {
       const auto found = by_rank.find(rank);
       if (found == by_rank.end())
-        return fail(Code::kNotFound, "trainer rank {} ('{}') has not published step {}", rank,
-                    sources_.sessions()[rank], step);
+        return fail(Code::kNotFound, "trainer rank {} ('{}') has not published step {}", rank, sources.sessions()[rank],
+                    step);
       entries.push_back(TOWLINE_TRY(metadata_->get(found->second.source_id, found->second.worker_id, app_.deadline())));
       TOWLINE_TRY(check_stamp(entries.back(), step));
-      has_changed = TOWLINE_TRY(bind_session(sources_, rank, entries.back().worker.manifest))
+      has_changed = TOWLINE_TRY(bind_session(sources, rank, entries.back().worker.manifest))
       || has_changed;
       has_changed = has_changed || agents_[rank] != entries.back().worker.agent_name;
     }
@@ -219,15 +242,13 @@ class Reader {
       const transport::PeerId peer =
           TOWLINE_TRY(session_->transport().add_peer(entries[rank].worker.transport_metadata, soon));
       peers_.push_back(peer);
-      peers[sources_.sessions()[rank]] = peer;
+      peers[plan_.sources.sessions()[rank]] = peer;
       agents_[rank] = entries[rank].worker.agent_name;
     }
     reshard::ReceiverOptions options;
-    options.planner.reader = Rank(rank_);
     options.window_bytes = app_.options().bytes("window");
-    receiver_ =
-        TOWLINE_TRY(reshard::Receiver::prepare({app_.clock(), app_.log(), session_->transport(), session_->device()},
-                                               shard_.capture, sources_, shard_.parameters, peers, options));
+    receiver_ = TOWLINE_TRY(reshard::Receiver::prepare(
+        {app_.clock(), app_.log(), session_->transport(), session_->device()}, plan_, peers, options));
     return {};
   }
 
@@ -243,8 +264,8 @@ class Reader {
   Result<uint64_t> compare(const reshard::ReceiveBuffers& buffers, uint64_t step) const {
     uint64_t compared = 0;
     std::vector<ReadRule> rules;
-    for (const reshard::RecordedCopy& copy : shard_.capture.copies) {
-      const reshard::SourceTensor& source = *sources_.find(copy.source);
+    for (const reshard::RecordedCopy& copy : plan_.capture.copies) {
+      const reshard::SourceTensor& source = *plan_.sources.find(copy.source);
       if (source.dtype != copy.target_dtype) continue;  // cast on its way: its bytes are others
       const std::byte* const file = TOWLINE_TRY(file_bytes(checkpoint_.views, copy.source));
       const std::byte* const found = buffers.at(copy.parameter).memory.host_view();
@@ -277,9 +298,7 @@ class Reader {
 
   App& app_;
   const CheckpointScenario& checkpoint_;
-  const uint32_t rank_;
-  SourceTable sources_;
-  reshard::EngineShard shard_;
+  reshard::RefitPlan plan_;
   std::unique_ptr<transfer::Session> session_;
   std::unique_ptr<control::Metadata> metadata_;
   std::map<uint32_t, std::string> agents_;
@@ -295,13 +314,15 @@ std::string refit_model_name(const std::string& model) { return "refit/" + model
 
 Result<void> run_refit_trainer(App& app, const Arguments& arguments) {
   const CheckpointScenario checkpoint = TOWLINE_TRY(open_checkpoint_scenario(app, arguments));
-  const auto trainer = TOWLINE_TRY(Trainer::open(app, checkpoint, static_cast<uint32_t>(arguments.count("rank", 0))));
+  const auto trainer =
+      TOWLINE_TRY(Trainer::open(app, arguments, checkpoint, static_cast<uint32_t>(arguments.count("rank", 0))));
   return serve_commands([&](uint64_t step) { return trainer->step(step); });
 }
 
 Result<void> run_refit_reader(App& app, const Arguments& arguments) {
   const CheckpointScenario checkpoint = TOWLINE_TRY(open_checkpoint_scenario(app, arguments));
-  const auto reader = TOWLINE_TRY(Reader::open(app, checkpoint, static_cast<uint32_t>(arguments.count("rank", 0))));
+  const auto reader =
+      TOWLINE_TRY(Reader::open(app, arguments, checkpoint, static_cast<uint32_t>(arguments.count("rank", 0))));
   return serve_commands([&](uint64_t step) { return reader->step(step); });
 }
 

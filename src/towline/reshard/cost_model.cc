@@ -17,9 +17,9 @@ FormCosts costs_of(const SourceLoad& load, const CostModel& model) {
   if (model.has_strided && rules < runs)
     costs[static_cast<size_t>(ReadForm::kStrided)] =
         seconds(rules * model.descriptor_ns + runs * model.strided_run_ns) + wire;
-  if (model.has_packing && rules < runs)
+  if (model.has_packing && load.packed_reads < load.runs)
     costs[static_cast<size_t>(ReadForm::kPacked)] =
-        seconds(rules * model.descriptor_ns) + wire + useful / model.pack_bytes_per_s;
+        seconds(static_cast<double>(load.packed_reads) * model.descriptor_ns) + wire + useful / model.pack_bytes_per_s;
   if (load.can_pull_whole && load.useful_bytes < load.whole_bytes)
     costs[static_cast<size_t>(ReadForm::kFullPull)] =
         seconds(static_cast<double>(load.whole_reads) * model.descriptor_ns) + whole / model.wire_bytes_per_s +

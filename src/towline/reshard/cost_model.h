@@ -36,6 +36,7 @@ struct SourceLoad {
   uint64_t useful_bytes = 0;
   uint64_t runs = 0;
   uint64_t rules = 0;
+  uint64_t packed_reads = 0;   ///< once the sources have packed what lies side by side here
   uint64_t whole_bytes = 0;    ///< of the source
   uint64_t whole_reads = 0;    ///< shards that hold it
   bool can_pull_whole = true;  ///< its shards are whole rows

@@ -107,6 +107,7 @@ class Planner {
     for (const Pending& pending : pending_) {
       choice.load.useful_bytes += pending.rule.total_bytes();
       choice.load.runs += pending.rule.run_count();
+      choice.load.packed_reads += is_dense_at_target(pending.rule) ? 1 : pending.rule.run_count();
       ++choice.load.rules;
     }
     choice.costs = costs_of(choice.load, options_.cost);
@@ -231,8 +232,9 @@ class Planner {
   }
 
   static ListOf list_of(const ReadRule& rule, ReadForm form) {
-    if (rule.run_count() == 1 || form == ReadForm::kPlain) return {List::kPlain, 0};
-    return {form == ReadForm::kStrided ? List::kStrided : List::kPacked, 0};
+    if (rule.run_count() == 1) return {List::kPlain, 0};
+    if (form == ReadForm::kStrided) return {List::kStrided, 0};
+    return {form == ReadForm::kPacked && is_dense_at_target(rule) ? List::kPacked : List::kPlain, 0};
   }
 
   /// What only one session holds goes there at once: it says how much that one is asked anyway.
@@ -345,7 +347,7 @@ PlanTotals totals_of(const ReshardPlan& plan) {
   }
   uint64_t window_max = 0;
   for (const PullWindow& window : plan.windows) add(window.rules), window_max = std::max(window_max, window.bytes);
-  totals.staging_bytes += window_max;
+  totals.staging_bytes += plan.windows.size() > 1 ? 2 * window_max : window_max;
   totals.sessions = static_cast<uint64_t>(
       std::count_if(plan.session_bytes.begin(), plan.session_bytes.end(), [](uint64_t bytes) { return bytes > 0; }));
   return totals;

@@ -18,7 +18,7 @@ struct PlannerOptions {
   CostModel cost;
   Overlap overlap = Overlap::kResolve;
   Rank reader;                    ///< among those that read the same: spreads them over the replicas
-  Bytes staging_max = GiB(1);     ///< of one window of a full pull
+  Bytes staging_max = MiB(512);   ///< of one window of a full pull; a receiver has two
   Bytes stripe_bytes = MiB(64);   ///< a read of more is shared out over the replicas
   size_t sources_named_max = 10;  ///< in an error
 };
@@ -46,7 +46,7 @@ struct ReshardPlan {
   std::vector<std::string> parameters;  ///< targets of `plain`, `strided` and `packed`
   std::vector<ReadRule> plain;          ///< to be expanded
   std::vector<ReadRule> strided;        ///< to be posted as rules
-  std::vector<ReadRule> packed;         ///< to be copied together by the publisher
+  std::vector<ReadRule> packed;         ///< to be copied together by the publisher (packing.h)
   std::vector<ConvertRead> converts;
   std::vector<PullWindow> windows;
   std::vector<SourceChoice> choices;  ///< of the sources without a cast, in the order of their first copies

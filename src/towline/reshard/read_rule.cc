@@ -26,6 +26,11 @@ bool joins(const ReadRule& a, const ReadRule& b) {
 
 }  // namespace
 
+bool is_dense_at_target(const ReadRule& rule) {
+  return (rule.inner == 1 || rule.target_inner == rule.bytes) &&
+         (rule.outer == 1 || rule.target_outer == rule.bytes * rule.inner);
+}
+
 RuleTotals totals_of(const std::vector<ReadRule>& rules) {
   RuleTotals totals;
   for (const ReadRule& rule : rules) {

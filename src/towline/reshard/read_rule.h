@@ -44,6 +44,9 @@ void for_each_run(const ReadRule& rule, Visit&& visit) {
                 rule.target_byte + i * rule.target_outer + j * rule.target_inner});
 }
 
+/// Whether a rule's runs lie side by side at the reader, so that one read brings them when the source has packed them.
+bool is_dense_at_target(const ReadRule& rule);
+
 /// Sums over a list of rules.
 struct RuleTotals {
   uint64_t runs = 0;

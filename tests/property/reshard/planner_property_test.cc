@@ -4,6 +4,7 @@
 
 #include "property/reshard/random_fleet.h"
 #include "support/seed.h"
+#include "towline/reshard/packing.h"
 #include "towline/reshard/per_copy_planner.h"
 
 namespace towline::reshard {
@@ -12,7 +13,8 @@ namespace {
 /// Carries a plan out, byte by byte, and counts how often each byte is written.
 class Execution {
  public:
-  explicit Execution(const Fleet& fleet) : fleet_(fleet) {
+  /// `memory`: by shard.
+  Execution(const Fleet& fleet, const std::vector<ByteVector>& memory) : fleet_(fleet), memory_(memory) {
     for (const auto& [name, bytes] : fleet.expected) buffers[name] = ByteVector(bytes.size(), kUntouched);
   }
 
@@ -30,7 +32,7 @@ class Execution {
   void read(const ReadRule& rule, ByteVector& buffer) {
     for_each_run(rule, [&](const auto& run) {
       for (uint64_t b = 0; b < rule.bytes; ++b)
-        write(buffer, run.target_byte + b, fleet_.memory[rule.shard].at(run.source_byte + b));
+        write(buffer, run.target_byte + b, memory_[rule.shard].at(run.source_byte + b));
     });
   }
   void write(ByteVector& buffer, uint64_t at, uint8_t value) {
@@ -76,7 +78,28 @@ class Execution {
   }
 
   const Fleet& fleet_;
+  const std::vector<ByteVector>& memory_;
 };
+
+/// The fleet's memory with the arenas that its trainer ranks fill: each byte once.
+std::vector<ByteVector> packed_memory(const Fleet& fleet, const std::vector<PackJob>& jobs) {
+  std::vector<ByteVector> memory = fleet.memory;
+  for (const PackJob& job : jobs) {
+    ByteVector arena(job.bytes, kUntouched);
+    for (const ReadRule& rule : job.rules) {
+      EXPECT_EQ(fleet.sources.shards()[rule.shard].session, job.session) << "a rank packs what it holds";
+      for_each_run(rule, [&](const Run& run) {
+        for (uint64_t b = 0; b < rule.bytes; ++b) {
+          EXPECT_EQ(arena.at(run.target_byte + b), kUntouched);
+          arena[run.target_byte + b] = fleet.memory[rule.shard].at(run.source_byte + b);
+        }
+      });
+    }
+    EXPECT_EQ(std::count(arena.begin(), arena.end(), kUntouched), 0);
+    memory.push_back(std::move(arena));
+  }
+  return memory;
+}
 
 PlannerOptions random_options(Rng& rng) {
   PlannerOptions options;
@@ -97,14 +120,19 @@ TEST(PlannerProperty, PutsEveryByteWhereTheLoaderWouldOnce) {
   for (int round = 0; round < 3000; ++round) {
     const Fleet fleet(rng, true);
     const PlannerOptions options = random_options(rng);
-    const Result<ReshardPlan> plan = plan_refit(fleet.capture, fleet.sources, fleet.parameters, options);
+    Result<ReshardPlan> plan = plan_refit(fleet.capture, fleet.sources, fleet.parameters, options);
     if (!plan.has_value()) {
       ASSERT_TRUE(fleet.has_gap) << to_string(plan.error());
       ASSERT_EQ(plan.error().code, Code::kFailedPrecondition);
       ++refused;
       continue;
     }
-    Execution execution(fleet);
+    SourceTable sources = fleet.sources;
+    const std::vector<PackJob> jobs = pack_at_sources(*plan, sources, options.reader);
+    for (const ReadRule& rule : plan->packed) ASSERT_EQ(rule.run_count(), 1u) << "one run each, once it is packed";
+    const std::vector<ByteVector> memory = packed_memory(fleet, jobs);
+    ASSERT_EQ(memory.size(), sources.shards().size());
+    Execution execution(fleet, memory);
     execution.run(*plan);
     ASSERT_EQ(execution.buffers, fleet.expected) << "round " << round;
     ASSERT_FALSE(execution.writes_twice) << "round " << round;

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def run(checkpoint: pathlib.Path, trainer: str, engine: str, *words: str) -> list[dict[str, object]]:
+def run(checkpoint: pathlib.Path, trainer: str, engine: str, *words: str) -> list[dict[str, Any]]:
     command = [BINARIES / "towline", "refit", "run", "--checkpoint", checkpoint, "--trainer", trainer, "--engine", engine, "--json"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -25,7 +26,7 @@ def run(checkpoint: pathlib.Path, trainer: str, engine: str, *words: str) -> lis
     return document["rows"]
 
 
-def outcomes(rows: list[dict[str, object]]) -> list[tuple[object, object, bool]]:
+def outcomes(rows: list[dict[str, Any]]) -> list[tuple[object, object, bool]]:
     return [(row["step"], row["rank"], row["error"] is None) for row in rows]
 
 
@@ -38,12 +39,31 @@ def test_each_step_arrives_whole(checkpoint: pathlib.Path, trainer: str, engine:
     assert sum(row["slowest"] for row in rows) >= 2
 
 
+@pytest.mark.parametrize("reads", ["plain", "packed"])
+def test_each_form_of_reading_arrives_whole(checkpoint: pathlib.Path, reads: str) -> None:
+    rows = run(checkpoint, "fsdp:3", "tp:2", "--steps", "2", "--reads", reads)
+    assert outcomes(rows) == [(step, rank, True) for step in range(2) for rank in range(2)]
+
+
+def test_what_is_packed_at_the_source_needs_neither_whole_tensors_nor_a_cut(checkpoint: pathlib.Path) -> None:
+    rows = {form: run(checkpoint, "fsdp:2", "tp:4", "--steps", "1", "--reads", form)[0] for form in ("plain", "packed")}
+    assert rows["plain"]["bytes"] > rows["plain"]["compared_bytes"], "its rows are so short that whole tensors are cheaper"
+    assert rows["packed"]["bytes"] == rows["packed"]["compared_bytes"]
+    assert rows["packed"]["tail_seconds"] < 1e-3
+
+
+def test_a_dead_trainer_rank_with_a_replica_is_read_around(checkpoint: pathlib.Path) -> None:
+    rows = run(checkpoint, "fsdp:2,rep:2", "tp:2", "--steps", "2", "--kill-source")
+    assert outcomes(rows) == [(step, rank, True) for step in (0, 1, 1) for rank in range(2)]
+    assert [row["detoured_bytes"] > 0 for row in rows] == [False, False, True, True, False, False]
+
+
 def test_a_dead_trainer_rank_installs_nothing_and_is_read_when_it_is_back(checkpoint: pathlib.Path) -> None:
     rows = run(checkpoint, "fsdp:4", "tp:2", "--steps", "2", "--kill-source")
     assert outcomes(rows[:2]) == [(0, 0, True), (0, 1, True)]
     assert [row["step"] for row in rows[2:]] == [1, 1, 1, 1]
     for row in rows[2:4]:
-        assert row["error"] is None or "trainer ranks" in str(row["error"])
+        assert row["error"] is None or "only trainer rank 'fsdp3' held it" in str(row["error"])
     assert outcomes(rows[4:]) == [(1, 0, True), (1, 1, True)]
 
 

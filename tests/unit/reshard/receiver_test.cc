@@ -1,5 +1,6 @@
 #include "towline/reshard/receiver.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,6 +10,8 @@
 
 namespace towline::reshard {
 namespace {
+
+constexpr CostModel kWholeIsCheap{.descriptor_ns = 1e6, .has_strided = false};
 
 /// The plan of reshard.md 7.1: 8 floats as they are, two columns of a matrix, and a router that is cast.
 class SeedRefit : public ::testing::Test {
@@ -57,9 +60,9 @@ class SeedRefit : public ::testing::Test {
            const tensor::Shape& shape, std::vector<uint64_t> stride) {
     capture_.copies.push_back({source, std::move(chain), parameter, offset, shape, std::move(stride), "torch.float32"});
   }
-  Result<std::unique_ptr<Receiver>> prepare(const ReceiverOptions& options = {}) {
-    return Receiver::prepare({*clock_, null_log(), *reader_, *device_}, capture_, sources_, parameters_, peers_,
-                             options);
+  Result<std::unique_ptr<Receiver>> prepare(const CostModel& cost = {}, const ReceiverOptions& options = {}) {
+    RefitPlan plan = TOWLINE_TRY(make_refit_plan(capture_, sources_, parameters_, {.cost = cost}));
+    return Receiver::prepare({*clock_, null_log(), *reader_, *device_}, std::move(plan), peers_, options);
   }
   static std::vector<float> values(const ReceiveBuffers& buffers, const std::string& name) {
     const ReceiveBuffer& buffer = buffers.at(name);
@@ -81,9 +84,7 @@ class SeedRefit : public ::testing::Test {
 };
 
 TEST_F(SeedRefit, GivesTheExpectedValues) {
-  ReceiverOptions options;
-  options.planner.cost.strided_run_ns = 0;  // else so small a matrix is read whole
-  const auto receiver = prepare(options).value();
+  const auto receiver = prepare({.strided_run_ns = 0}).value();  // else so small a matrix is read whole
   int installs = 0;
   const auto report =
       receiver
@@ -103,15 +104,43 @@ TEST_F(SeedRefit, GivesTheExpectedValues) {
   EXPECT_EQ(installs, 1);
   EXPECT_EQ(report.step, 7u);
   EXPECT_EQ(report.bytes, 32u + 32 + 8) << "two columns of the matrix, not all of it";
-  EXPECT_TRUE(report.wire && report.cast && report.install);
-  EXPECT_FALSE(report.reslice);
+  EXPECT_TRUE(report.wire && report.tail && report.install);
+  EXPECT_FALSE(report.reslice || report.cast) << "they ran beside the wire";
+}
+
+TEST_F(SeedRefit, OwnsItsStagesWhenItIsPhased) {
+  const auto receiver = prepare(kWholeIsCheap, {.staging = Staging::kPhased}).value();
+  const auto install = [](const ReceiveBuffers&) { return Result<void>(); };
+  UpdateReport report = receiver->update(0, install, kNoDeadline).value();
+  EXPECT_TRUE(report.wire && report.reslice && report.cast && report.install);
+  EXPECT_FALSE(report.tail);
+  report = {.step = 0, .wire = std::chrono::milliseconds(1200), .install = std::chrono::milliseconds(3)};
+  EXPECT_EQ(describe_stages(report), "wire 1.200 s, install 0.003 s");
+}
+
+TEST_F(SeedRefit, RefusesWhatCameFasterThanAnyWire) {
+  const auto receiver = prepare({}, {.wire_bytes_per_s_max = 1e-3}).value();
+  int installs = 0;
+  const auto report = receiver->update(
+      5, [&](const ReceiveBuffers&) { return ++installs, Result<void>(); }, kNoDeadline);
+  EXPECT_EQ(installs, 0);
+  EXPECT_EQ(report.error().code, Code::kDataLoss);
+  EXPECT_THAT(report.error().message, ::testing::StartsWith("step 5: 104 bytes in "));
+  EXPECT_THAT(report.error().message, ::testing::EndsWith("it has failed, it is not fast"));
+}
+
+TEST_F(SeedRefit, NamesWhatNobodyElseHolds) {
+  const auto receiver = prepare().value();
+  trainer_.reset();
+  const auto install = [](const ReceiveBuffers&) { return Result<void>(); };
+  EXPECT_THAT(receiver->update(0, install, kNoDeadline).error().message,
+              ::testing::AllOf(::testing::StartsWith("source '"), ::testing::HasSubstr("', box [0:"),
+                               ::testing::HasSubstr("]: only trainer rank 'trainer' held it, and it is lost (it failed "
+                                                    "with: agent 'trainer' has gone; ")));
 }
 
 TEST_F(SeedRefit, PullsTheMatrixWholeWhereThatIsCheaper) {
-  ReceiverOptions options;
-  options.planner.cost.has_strided = false;
-  options.planner.cost.descriptor_ns = 1e6;
-  const auto receiver = prepare(options).value();
+  const auto receiver = prepare(kWholeIsCheap).value();
   const auto report =
       receiver
           ->update(
@@ -123,7 +152,7 @@ TEST_F(SeedRefit, PullsTheMatrixWholeWhereThatIsCheaper) {
               kNoDeadline)
           .value();
   EXPECT_EQ(report.bytes, 32u + 64 + 8);
-  EXPECT_TRUE(report.reslice);
+  EXPECT_TRUE(report.tail);
 }
 
 TEST_F(SeedRefit, NamesTheTrainerRankThatIsNoPeer) {
