@@ -1,6 +1,10 @@
 #include "towline/device/kernels/strided_copy.h"
 
+#include <array>
 #include <cstring>
+
+#include "towline/device/kernels/cpu.h"
+#include "towline/device/kernels/strided_paths.h"
 
 namespace towline::device {
 
@@ -63,9 +67,7 @@ void copy_grid(std::byte* to, const std::byte* from, const StridedRuns& runs, Ru
 
 }  // namespace
 
-void strided_copy(std::byte* to, const std::byte* from, const StridedRuns& asked) {
-  if (asked.bytes == Bytes(0) || asked.grid.outer == 0 || asked.grid.inner == 0) return;
-  const StridedRuns runs = merge_runs(asked);
+void copy_runs_portably(std::byte* to, const std::byte* from, const StridedRuns& runs) {
   switch (runs.bytes.count()) {
     case 1:
       return copy_grid(to, from, runs, FixedRun<1>{});
@@ -80,6 +82,22 @@ void strided_copy(std::byte* to, const std::byte* from, const StridedRuns& asked
     default:
       return copy_grid(to, from, runs, AnyRun{runs.bytes.size()});
   }
+}
+
+std::span<const StridedPath> strided_paths() {
+  static constexpr std::array kPaths = {
+#if defined(__x86_64__)
+    StridedPath{"avx512", &copy_runs_avx512},
+    StridedPath{"avx2", &copy_runs_avx2},
+#endif
+    StridedPath{"portable", &copy_runs_portably}
+  };
+  return paths_of_this_cpu(std::span<const StridedPath>(kPaths));
+}
+
+void strided_copy(std::byte* to, const std::byte* from, const StridedRuns& asked) {
+  if (asked.bytes == Bytes(0) || asked.grid.outer == 0 || asked.grid.inner == 0) return;
+  strided_paths().front().copy(to, from, merge_runs(asked));
 }
 
 }  // namespace towline::device
