@@ -57,7 +57,7 @@ struct Fill {
   RegionSlice to;
   std::byte value;
 };
-struct Cast {  ///< between f32, f16 and bf16, round to nearest even
+struct Cast {  ///< between f32, f16, bf16, f8_e4m3 and f8_e5m2, unscaled, round to nearest even
   RegionSlice to;
   RegionSlice from;
   uint64_t elements = 0;

@@ -175,5 +175,65 @@ TEST(CastProperty, ElementsOfAnyCountAndPlaceEqualOneAfterAnother) {
   }
 }
 
+/// An 8-bit float by its definition. What would come after the largest value counts as one more, so that rounding up
+/// into it falls out of the search; what its code means is the cast's.
+struct F8Case {
+  SmallFloat format;
+  uint32_t largest;
+  uint8_t (*narrow)(uint32_t);
+  uint8_t (*saturated)(uint32_t);
+  uint32_t (*widen)(uint8_t);
+
+  uint8_t nearest(float value) const {
+    const double magnitude = std::min(std::fabs(static_cast<double>(value)), format.magnitude(largest + 1));
+    uint32_t best = 0;
+    for (uint32_t code = 1; code <= largest + 1; ++code) {
+      const double nearer =
+          std::fabs(format.magnitude(code) - magnitude) - std::fabs(format.magnitude(best) - magnitude);
+      if (nearer < 0 || (nearer == 0 && code % 2 == 0)) best = code;
+    }
+    return static_cast<uint8_t>(best | (std::signbit(value) ? 0x80u : 0u));
+  }
+};
+constexpr F8Case kF8Cases[] = {{{4, 3}, 0x7e, f8_e4m3_from_f32, saturated_f8_e4m3_from_f32, f32_from_f8_e4m3},
+                               {{5, 2}, 0x7b, f8_e5m2_from_f32, saturated_f8_e5m2_from_f32, f32_from_f8_e5m2}};
+
+void expect_nearest(const F8Case& type, uint32_t bits) {
+  const float value = std::bit_cast<float>(bits);
+  if (std::isnan(value)) {
+    ASSERT_EQ(type.narrow(bits), std::signbit(value) ? 0xff : 0x7f);
+    ASSERT_EQ(type.saturated(bits), std::signbit(value) ? 0xff : 0x7f);
+    return;
+  }
+  const uint8_t nearest = type.nearest(value);
+  ASSERT_EQ(type.narrow(bits), nearest) << std::hex << bits;
+  const uint32_t kept = std::min<uint32_t>(nearest & 0x7f, type.largest) | (nearest & 0x80);
+  ASSERT_EQ(type.saturated(bits), kept) << std::hex << bits;
+}
+
+TEST(CastProperty, EveryF8CodeHasTheValueOfItsFormat) {
+  for (const F8Case& type : kF8Cases)
+    for (uint32_t code = 0; code <= type.largest; ++code) {
+      EXPECT_EQ(std::bit_cast<float>(type.widen(static_cast<uint8_t>(code))), type.format.magnitude(code));
+      EXPECT_EQ(type.widen(static_cast<uint8_t>(code | 0x80)), type.widen(static_cast<uint8_t>(code)) | 0x80000000u);
+    }
+  EXPECT_EQ(f32_from_f8_e5m2(0xfc), 0xff800000u);
+}
+
+TEST(CastProperty, EveryBf16AndRandomF32RoundToF8LikeASearchOfAllCodes) {
+  const uint64_t seed = test_seed(4);
+  SCOPED_TRACE(fmt::format("TOWLINE_SEED={}", seed));
+  Rng rng(seed);
+  for (const F8Case& type : kF8Cases) {
+    for (uint32_t upper = 0; upper < 0x10000; ++upper) expect_nearest(type, upper << 16);
+    for (int round = 0; round < 30000; ++round) expect_nearest(type, static_cast<uint32_t>(rng.next()));
+    for (uint32_t code = 0; code <= type.largest; ++code) {
+      const double middle = (type.format.magnitude(code) + type.format.magnitude(code + 1)) / 2;
+      const auto bits = std::bit_cast<uint32_t>(static_cast<float>(middle));
+      for (uint32_t near = 0; near < 3; ++near) expect_nearest(type, bits + near - 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace towline::device

@@ -141,11 +141,45 @@ TEST(CastElements, NoElementsTouchNothing) {
   EXPECT_EQ(cast({}, Dtype::kBf16, Dtype::kF16, 0).size(), 0u);
 }
 
-TEST(CanCast, TakesTheThreeFloatTypesAlone) {
+TEST(CastToF8, KeepsWhatF8Holds) {
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(0.0F)), 0x00);
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(-1.0F)), 0xb8);
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(448.0F)), 0x7e);
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(0x1.0p-9F)), 0x01);
+  EXPECT_EQ(f8_e5m2_from_f32(bits_of(-1.0F)), 0xbc);
+  EXPECT_EQ(f8_e5m2_from_f32(bits_of(57344.0F)), 0x7b);
+  EXPECT_EQ(f8_e5m2_from_f32(bits_of(0x1.0p-16F)), 0x01);
+}
+
+TEST(CastToF8, WhatIsTooLargeIsNanOrInfinityUnlessSaturated) {
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(464.0F)), 0x7e);
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(464.0F) + 1), 0x7f);
+  EXPECT_EQ(f8_e4m3_from_f32(bits_of(-std::numeric_limits<float>::infinity())), 0xff);
+  EXPECT_EQ(saturated_f8_e4m3_from_f32(bits_of(464.0F) + 1), 0x7e);
+  EXPECT_EQ(saturated_f8_e4m3_from_f32(bits_of(-std::numeric_limits<float>::infinity())), 0xfe);
+  EXPECT_EQ(f8_e5m2_from_f32(bits_of(61440.0F) - 1), 0x7b);
+  EXPECT_EQ(f8_e5m2_from_f32(bits_of(61440.0F)), 0x7c);
+  EXPECT_EQ(saturated_f8_e5m2_from_f32(bits_of(1.0e30F)), 0x7b);
+}
+
+TEST(CastToF8, ANanKeepsItsSign) {
+  for (const auto narrow :
+       {f8_e4m3_from_f32, f8_e5m2_from_f32, saturated_f8_e4m3_from_f32, saturated_f8_e5m2_from_f32}) {
+    EXPECT_EQ(narrow(0x7f800001), 0x7f);
+    EXPECT_EQ(narrow(0xffc00000), 0xff);
+  }
+  EXPECT_EQ(f32_from_f8_e4m3(0xff), 0xffc00000);
+  EXPECT_EQ(f32_from_f8_e5m2(0x7d), 0x7fe00000u);
+}
+
+TEST(CanCast, TakesTheFloatTypesOfWeightsAlone) {
   size_t castable = 0;
   for (const auto& row : tensor::dtype_table()) castable += can_cast(row.dtype) ? 1 : 0;
-  EXPECT_EQ(castable, 3u);
-  EXPECT_TRUE(can_cast(Dtype::kF32) && can_cast(Dtype::kF16) && can_cast(Dtype::kBf16));
+  EXPECT_EQ(castable, 5u);
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBf16, Dtype::kF8E4M3, Dtype::kF8E5M2}) {
+    EXPECT_TRUE(can_cast(dtype));
+    EXPECT_EQ(cast_width(dtype) * 8, tensor::info(dtype).bits);
+  }
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ class Checker {
   Result<void> check_elements(std::string_view side, const RegionSlice& slice, tensor::Dtype dtype,
                               uint64_t elements) const {
     if (!can_cast(dtype))
-      return fail(Code::kInvalidArgument, "{}: cast: '{}' is {}; only f32, f16 and bf16 can be cast", place_.device,
-                  side, tensor::name(dtype));
+      return fail(Code::kInvalidArgument, "{}: cast: '{}' is {}; only f32, f16, bf16, f8_e4m3 and f8_e5m2 can be cast",
+                  place_.device, side, tensor::name(dtype));
     const auto bytes = tensor::packed_bytes(dtype, elements);
     if (bytes && *bytes == slice.bytes) return {};
     return fail(Code::kInvalidArgument, "{}: cast: '{}' has {} bytes, which are not {} elements of {}", place_.device,

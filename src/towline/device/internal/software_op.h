@@ -17,7 +17,7 @@ std::string_view op_name(const DeviceOp& op);
 
 /// Whether `op` may run here, and how many bytes it writes (of a Digest: reads).
 /// Errors: kInvalidArgument - sizes differ, a slice leaves its region, memory of a foreign device or without a host
-///         view, a copy that overlaps itself, a cast between other types than f32, f16 and bf16, a null signal or
+///         view, a copy that overlaps itself, a cast between types that can_cast() does not take, a null signal or
 ///         accumulator.
 Result<Bytes> check_op(const DeviceOp& op, const OpPlace& place);
 

@@ -4,31 +4,47 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <type_traits>
 
 #include "towline/base/check.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <immintrin.h>
-#endif
+#include "towline/device/kernels/cast_paths.h"
+#include "towline/device/kernels/fp8_format.h"
 
 namespace towline::device {
+
+using tensor::Dtype;
 
 namespace {
 
 constexpr uint32_t kF32Infinity = 0x7f800000;
-constexpr uint32_t kF16Overflow = 0x477ff000;  // 65520, halfway from the largest f16 to what would be the next
-constexpr uint32_t kF16Normal = 0x38800000;    // 2^-14, the smallest normal f16
-constexpr uint32_t kF16Vanishes = 0x33000000;  // 2^-25, half of the smallest subnormal f16: ties to zero
+constexpr uint32_t kF32Nan = 0x7fc00000;
+constexpr uint32_t kF16Overflow = 0x477ff000;    // 65520, halfway from the largest f16 to what would be the next
+constexpr uint32_t kF16Normal = 0x38800000;      // 2^-14, the smallest normal f16
+constexpr uint32_t kF16UnitExponent = 127 - 24;  // of 2^-24, the smallest f16
 
-/// `magnitude` in [2^-25, 2^-14): the result counts units of 2^-24.
-uint32_t subnormal_f16(uint32_t magnitude) {
-  const uint32_t shift = 126 - (magnitude >> 23);
+/// `magnitude`, below the normal values of a type, in units of 2^(unit_exponent - 127), rounded to nearest even.
+uint32_t in_units(uint32_t magnitude, uint32_t unit_exponent) {
+  const uint32_t shift = unit_exponent + 23 - (magnitude >> 23);
+  if (shift > 24) return 0;  // below half a unit
   const uint32_t significand = (magnitude & 0x7fffff) | 0x800000;
   const uint32_t whole = significand >> shift;
   const uint32_t rest = significand & ((1u << shift) - 1);
   const uint32_t half = 1u << (shift - 1);
   return whole + ((rest > half || (rest == half && (whole & 1) != 0)) ? 1 : 0);
+}
+
+template <Dtype kTo, TooLarge kTooLarge>
+uint8_t narrow_to_f8(uint32_t bits) {
+  using Format = Fp8Format<kTo>;
+  const uint32_t sign = (bits >> 24) & 0x80;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > kF32Infinity) return static_cast<uint8_t>(sign | kFp8Nan);
+  const uint32_t capped = std::min(magnitude, kFp8Ceiling<kTo, kTooLarge>);
+  if (capped < Format::kNormal) return static_cast<uint8_t>(sign | in_units(capped, Format::kUnitExponent));
+  constexpr uint32_t kHalf = (1u << (Format::kFractionCut - 1)) - 1;
+  const uint32_t rounded = capped + kHalf + ((capped >> Format::kFractionCut) & 1);
+  return static_cast<uint8_t>(sign | ((rounded - Format::kRebias) >> Format::kFractionCut));
 }
 
 }  // namespace
@@ -38,8 +54,7 @@ uint16_t f16_from_f32(uint32_t bits) {
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > kF32Infinity) return static_cast<uint16_t>(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
   if (magnitude >= kF16Overflow) return static_cast<uint16_t>(sign | 0x7c00);
-  if (magnitude <= kF16Vanishes) return static_cast<uint16_t>(sign);
-  if (magnitude < kF16Normal) return static_cast<uint16_t>(sign | subnormal_f16(magnitude));
+  if (magnitude < kF16Normal) return static_cast<uint16_t>(sign | in_units(magnitude, kF16UnitExponent));
   const uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000) >> 13));  // the exponent's bias falls from 127 to 15
 }
@@ -62,106 +77,103 @@ uint32_t f32_from_f16(uint16_t bits) {
 
 uint32_t f32_from_bf16(uint16_t bits) { return static_cast<uint32_t>(bits) << 16; }
 
-bool can_cast(tensor::Dtype dtype) {
-  return dtype == tensor::Dtype::kF32 || dtype == tensor::Dtype::kF16 || dtype == tensor::Dtype::kBf16;
+uint8_t f8_e4m3_from_f32(uint32_t bits) { return narrow_to_f8<Dtype::kF8E4M3, TooLarge::kOverflows>(bits); }
+uint8_t f8_e5m2_from_f32(uint32_t bits) { return narrow_to_f8<Dtype::kF8E5M2, TooLarge::kOverflows>(bits); }
+uint8_t saturated_f8_e4m3_from_f32(uint32_t bits) { return narrow_to_f8<Dtype::kF8E4M3, TooLarge::kSaturates>(bits); }
+uint8_t saturated_f8_e5m2_from_f32(uint32_t bits) { return narrow_to_f8<Dtype::kF8E5M2, TooLarge::kSaturates>(bits); }
+
+uint32_t f32_from_f8_e4m3(uint8_t code) {
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24;
+  const uint32_t magnitude = code & 0x7f;
+  if (magnitude == kFp8Nan) return sign | kF32Nan;
+  if (magnitude < 8) return sign | std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1.0p-9F);
+  using Format = Fp8Format<Dtype::kF8E4M3>;
+  return sign | ((magnitude << Format::kFractionCut) + Format::kRebias);
 }
+
+uint32_t f32_from_f8_e5m2(uint8_t code) { return f32_from_f16(static_cast<uint16_t>(code << 8)); }
+
+bool can_cast(Dtype dtype) { return std::find(kCastTypes.begin(), kCastTypes.end(), dtype) != kCastTypes.end(); }
 
 namespace {
 
-/// One element after another; memcpy because slices begin where they like.
-template <typename To, typename From, To (*kConvert)(From)>
-void convert(std::byte* to, const std::byte* from, uint64_t elements) {
-  for (uint64_t i = 0; i < elements; ++i) {
-    From in;
-    std::memcpy(&in, from + i * sizeof(From), sizeof in);
-    const To out = kConvert(in);
-    std::memcpy(to + i * sizeof(To), &out, sizeof out);
-  }
+template <Dtype kDtype>
+uint32_t load_f32(const std::byte* from) {
+  // memcpy because slices begin where they like.
+  std::conditional_t<cast_width(kDtype) == 4, uint32_t, std::conditional_t<cast_width(kDtype) == 2, uint16_t, uint8_t>>
+      in;
+  std::memcpy(&in, from, sizeof in);
+  if constexpr (kDtype == Dtype::kF16) return f32_from_f16(in);
+  if constexpr (kDtype == Dtype::kBf16) return f32_from_bf16(in);
+  if constexpr (kDtype == Dtype::kF8E4M3) return f32_from_f8_e4m3(in);
+  if constexpr (kDtype == Dtype::kF8E5M2) return f32_from_f8_e5m2(in);
+  return in;
 }
 
-#if defined(__x86_64__)
-// F16C rounds by its immediate operand, ignores flush-to-zero and agrees with the functions above on every pattern
-// (a test compares all of f16 and a sweep of f32).
-bool has_f16c() {
-  static const bool present = [] {
-    unsigned eax = 0;
-    unsigned ebx = 0;
-    unsigned ecx = 0;
-    unsigned edx = 0;
-    // The builtin knows whether the system saves AVX registers; Clang 14's has no word for F16C.
-    return __builtin_cpu_supports("avx") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  }();
-  return present;
-}
-__attribute__((target("avx,f16c"))) uint64_t narrow_f16_by_eight(std::byte* to, const std::byte* from,
-                                                                 uint64_t elements) {
-  uint64_t i = 0;
-  for (; i + 8 <= elements; i += 8) {
-    const __m256 in = _mm256_loadu_ps(reinterpret_cast<const float*>(from + i * 4));
-    const __m128i out = _mm256_cvtps_ph(in, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i * 2), out);
-  }
-  return i;
-}
-__attribute__((target("avx,f16c"))) uint64_t widen_f16_by_eight(std::byte* to, const std::byte* from,
-                                                                uint64_t elements) {
-  uint64_t i = 0;
-  for (; i + 8 <= elements; i += 8) {
-    const __m128i in = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * 2));
-    _mm256_storeu_ps(reinterpret_cast<float*>(to + i * 4), _mm256_cvtph_ps(in));
-  }
-  return i;
-}
-uint64_t narrow_f16_fast(std::byte* to, const std::byte* from, uint64_t elements) {
-  return has_f16c() ? narrow_f16_by_eight(to, from, elements) : 0;
-}
-uint64_t widen_f16_fast(std::byte* to, const std::byte* from, uint64_t elements) {
-  return has_f16c() ? widen_f16_by_eight(to, from, elements) : 0;
-}
-#else
-uint64_t narrow_f16_fast(std::byte*, const std::byte*, uint64_t) { return 0; }
-uint64_t widen_f16_fast(std::byte*, const std::byte*, uint64_t) { return 0; }
-#endif
-
-void narrow(std::byte* to, tensor::Dtype to_dtype, const std::byte* from, uint64_t elements) {
-  if (to_dtype == tensor::Dtype::kBf16) return convert<uint16_t, uint32_t, bf16_from_f32>(to, from, elements);
-  const uint64_t done = narrow_f16_fast(to, from, elements);
-  convert<uint16_t, uint32_t, f16_from_f32>(to + done * 2, from + done * 4, elements - done);
+template <Dtype kDtype>
+auto narrowed(uint32_t bits) {
+  if constexpr (kDtype == Dtype::kF32) return bits;
+  if constexpr (kDtype == Dtype::kF16) return f16_from_f32(bits);
+  if constexpr (kDtype == Dtype::kBf16) return bf16_from_f32(bits);
+  if constexpr (kDtype == Dtype::kF8E4M3) return f8_e4m3_from_f32(bits);
+  if constexpr (kDtype == Dtype::kF8E5M2) return f8_e5m2_from_f32(bits);
 }
 
-void widen(std::byte* to, const std::byte* from, tensor::Dtype from_dtype, uint64_t elements) {
-  if (from_dtype == tensor::Dtype::kBf16) return convert<uint32_t, uint16_t, f32_from_bf16>(to, from, elements);
-  const uint64_t done = widen_f16_fast(to, from, elements);
-  convert<uint32_t, uint16_t, f32_from_f16>(to + done * 4, from + done * 2, elements - done);
+/// One element after another, anywhere.
+template <Dtype kTo, Dtype kFrom>
+struct PortableCast {
+  static void run(std::byte* to, const std::byte* from, uint64_t elements, Stores) {
+    for (uint64_t i = 0; i < elements; ++i) {
+      const auto out = narrowed<kTo>(load_f32<kFrom>(from + i * cast_width(kFrom)));
+      std::memcpy(to + i * cast_width(kTo), &out, sizeof out);
+    }
+  }
+};
+constexpr CastTable kPortableCasts = make_cast_table<PortableCast>();
+
+CastFunction pick(const CastTable& table, Dtype to, Dtype from) {
+  const auto place = [](Dtype dtype) {
+    return static_cast<size_t>(std::find(kCastTypes.begin(), kCastTypes.end(), dtype) - kCastTypes.begin());
+  };
+  return table[place(to)][place(from)];
 }
 
-void narrow_to_narrow(std::byte* to, tensor::Dtype to_dtype, const std::byte* from, tensor::Dtype from_dtype,
-                      uint64_t elements) {
-  constexpr uint64_t kBlock = 1024;  // 4 KiB of f32: stays in the first-level cache
-  std::array<std::byte, kBlock * 4> wide;
-  for (uint64_t i = 0; i < elements; i += kBlock) {
-    const uint64_t count = std::min(kBlock, elements - i);
-    widen(wide.data(), from + i * 2, from_dtype, count);
-    narrow(to + i * 2, to_dtype, wide.data(), count);
-  }
+/// Elements before the first line that begins in `to`; empty when none begins with an element, or the result is small.
+std::optional<uint64_t> elements_before_lines(const std::byte* to, uint64_t width, uint64_t elements) {
+  if (elements * width < kStreamBytes.count()) return std::nullopt;
+  const uint64_t bytes = (kCacheLine - reinterpret_cast<uintptr_t>(to) % kCacheLine) % kCacheLine;
+  return bytes % width == 0 ? std::optional(bytes / width) : std::nullopt;
 }
 
 }  // namespace
 
-void cast_elements(std::byte* to, tensor::Dtype to_dtype, const std::byte* from, tensor::Dtype from_dtype,
-                   uint64_t elements) {
+std::span<const CastPath> cast_paths() {
+  static constexpr std::array kPaths = {CastPath{"portable", &kPortableCasts}};
+  return kPaths;
+}
+
+void cast_elements_by(const CastPath& path, std::byte* to, Dtype to_dtype, const std::byte* from, Dtype from_dtype,
+                      uint64_t elements) {
+  const uint64_t to_width = cast_width(to_dtype);
+  const uint64_t from_width = cast_width(from_dtype);
+  const std::optional<uint64_t> before = elements_before_lines(to, to_width, elements);
+  const uint64_t head = before.value_or(0);
+  const uint64_t tail = (elements - head) % (kCacheLine / to_width);
+  const uint64_t lines_end = elements - tail;
+  const CastFunction portable = pick(kPortableCasts, to_dtype, from_dtype);
+  portable(to, from, head, Stores::kCached);
+  pick(*path.functions, to_dtype, from_dtype)(to + head * to_width, from + head * from_width, lines_end - head,
+                                              before ? Stores::kStreamed : Stores::kCached);
+  portable(to + lines_end * to_width, from + lines_end * from_width, tail, Stores::kCached);
+}
+
+void cast_elements(std::byte* to, Dtype to_dtype, const std::byte* from, Dtype from_dtype, uint64_t elements) {
   TOWLINE_CHECK(can_cast(to_dtype) && can_cast(from_dtype));
   if (elements == 0) return;
-  const bool to_wide = to_dtype == tensor::Dtype::kF32;
-  const bool from_wide = from_dtype == tensor::Dtype::kF32;
   if (to_dtype == from_dtype) {
-    std::memcpy(to, from, elements * (to_wide ? 4 : 2));
-  } else if (from_wide) {
-    narrow(to, to_dtype, from, elements);
-  } else if (to_wide) {
-    widen(to, from, from_dtype, elements);
+    std::memcpy(to, from, elements * cast_width(to_dtype));
   } else {
-    narrow_to_narrow(to, to_dtype, from, from_dtype, elements);
+    cast_elements_by(cast_paths().front(), to, to_dtype, from, from_dtype, elements);
   }
 }
 
