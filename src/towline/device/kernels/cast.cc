@@ -148,8 +148,14 @@ std::optional<uint64_t> elements_before_lines(const std::byte* to, uint64_t widt
 }  // namespace
 
 std::span<const CastPath> cast_paths() {
-  static constexpr std::array kPaths = {CastPath{"portable", &kPortableCasts}};
-  return kPaths;
+  static constexpr std::array kPaths = {
+#if defined(__x86_64__)
+    CastPath{"avx512", &kAvx512Casts},
+    CastPath{"avx2", &kAvx2Casts},
+#endif
+    CastPath{"portable", &kPortableCasts}
+  };
+  return paths_of_this_cpu(std::span<const CastPath>(kPaths));
 }
 
 void cast_elements_by(const CastPath& path, std::byte* to, Dtype to_dtype, const std::byte* from, Dtype from_dtype,

@@ -42,4 +42,9 @@ constexpr CastTable make_cast_table() {
   (std::make_index_sequence<kCastTypes.size() * kCastTypes.size()>{});
 }
 
+#if defined(__x86_64__)
+extern const CastTable kAvx2Casts;
+extern const CastTable kAvx512Casts;
+#endif
+
 }  // namespace towline::device
