@@ -2,14 +2,10 @@
 
 #include <records.pb.h>
 
+#include "towline/control/internal/stored_message.h"
 #include "towline/control/internal/wire.h"
 
 namespace towline::control::internal {
-namespace {
-
-constexpr uint32_t kFormatVersion = 1;
-
-/// Ids come from outside: everything but letters, digits and `._-` becomes %XX, so that `/` only separates.
 std::string escaped(std::string_view id) {
   std::string out;
   for (const char c : id) {
@@ -19,27 +15,6 @@ std::string escaped(std::string_view id) {
   }
   return out;
 }
-
-Blob serialized(const google::protobuf::Message& message) {
-  Blob bytes(message.ByteSizeLong());
-  message.SerializeToArray(bytes.data(), static_cast<int>(bytes.size()));
-  return bytes;
-}
-
-template <typename Message>
-Result<Message> parsed(const Blob& bytes) {
-  Message message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || message.format_version() == 0) {
-    return fail(Code::kDataLoss, "control record: {} bytes that are not one", bytes.size());
-  }
-  if (message.format_version() > kFormatVersion) {
-    return fail(Code::kUnimplemented, "control record: format version {}, this program knows up to {}",
-                message.format_version(), kFormatVersion);
-  }
-  return message;
-}
-
-}  // namespace
 
 Key worker_key(const std::string& source_id, const std::string& worker_id) {
   return fmt::format("mx/worker/{}/{}", escaped(source_id), escaped(worker_id));
@@ -52,7 +27,7 @@ KeyPrefix status_prefix(const std::string& source_id) { return status_prefix() +
 
 Blob encode_status(const StatusRecord& record) {
   towline::records::StoredStatus message;
-  message.set_format_version(kFormatVersion);
+  message.set_format_version(kRecordFormatVersion);
   message.set_source_id(record.ref.source_id);
   message.set_worker_id(record.ref.worker_id);
   message.set_model_name(record.ref.model_name);
@@ -76,7 +51,7 @@ Result<StatusRecord> decode_status(const Blob& bytes) {
 
 Result<Blob> encode_worker(const WorkerEntry& entry) {
   towline::records::StoredWorker message;
-  message.set_format_version(kFormatVersion);
+  message.set_format_version(kRecordFormatVersion);
   write_identity(entry.identity, *message.mutable_identity());
   TOWLINE_TRY(write_worker(entry.worker, *message.mutable_worker()));
   message.set_source_id(entry.source_id);
