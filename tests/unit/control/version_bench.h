@@ -8,6 +8,7 @@
 #include "towline/control/stores/faulty.h"
 #include "towline/control/stores/memory.h"
 #include "towline/control/version_service.h"
+#include "towline/control/version_sweeper.h"
 
 namespace towline::control {
 
@@ -36,6 +37,7 @@ struct VersionBench {
     return std::chrono::duration_cast<std::chrono::milliseconds>(clock.now().time_since_epoch()).count();
   };
   WeightVersionService service{store, clock, wall, make_uid_source(1), null_log()};
+  VersionSweeper sweeper{store, clock, null_log()};
 
   void enter(const RefitWorker& worker, seconds time_to_live = seconds(90)) {
     service.register_worker(worker, time_to_live, kNoDeadline).value();
@@ -56,6 +58,7 @@ struct VersionBench {
   Result<VersionLease> lease(const std::string& uid, const std::string& worker, seconds time_to_live = seconds(30)) {
     return service.register_lease(uid, worker, time_to_live, kNoDeadline);
   }
+  SweepReport scan() { return sweeper.scan(kNoDeadline).value(); }
   size_t record_count() { return records->list("", "", kNoDeadline).value().records.size(); }
 };
 
