@@ -5,6 +5,7 @@
 #include "gil.h"
 #include "replica.h"
 #include "reshard.h"
+#include "reshard_megatron.h"
 #include "switches.h"
 
 NB_MODULE(_core, module) {
@@ -17,5 +18,6 @@ NB_MODULE(_core, module) {
   towline::python::bind_replica(module);
   towline::python::bind_agent_core(module);
   towline::python::bind_reshard(module);
+  towline::python::bind_reshard_megatron(module);
   towline::python::bind_switches(module);
 }
