@@ -1,6 +1,7 @@
 #include "reshard.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "errors.h"
@@ -207,6 +209,82 @@ nb::dict plan_of(const std::vector<PlainCopy>& copies, const std::vector<std::st
   return dict;
 }
 
+/// (session, source address, byte of the parameter, bytes) of every run of one copy, shard after shard.
+nb::list plan_copy(const Calls& calls, uint64_t offset, const tensor::Shape& shape, const std::vector<uint64_t>& stride,
+                   const tensor::Shape& global_shape, uint32_t element_bytes, const std::vector<PlainShard>& shards) {
+  const SourceTable sources = table_of({{"source", global_shape, "", element_bytes, shards}});
+  const SourceTensor& source = sources.tensors()[0];
+  const CopyGeometry geometry = take_or_raise(geometry_of(chain_of(calls), global_shape, offset, shape, stride));
+  nb::list segments;
+  for (uint32_t i = 0; i < source.shard_count; ++i) {
+    std::vector<ReadRule> rules;
+    append_rules(geometry, source.placement.box(source.shape, i), element_bytes, Coalescing::kExact, {.shard = i},
+                 rules);
+    const Shard& shard = sources.shards(source)[i];
+    for (const ReadRule& rule : rules)
+      for_each_run(rule, [&](const reshard::Run& run) {
+        segments.append(nb::make_tuple(sources.sessions()[shard.session], shard.address.value() + run.source_byte,
+                                       run.target_byte, rule.bytes));
+      });
+  }
+  return segments;
+}
+
+/// [start, stop) of each axis.
+using Spans = std::vector<std::pair<uint64_t, uint64_t>>;
+
+tensor::Box box_of_spans(const Spans& spans) {
+  tensor::Box box;
+  for (const auto& [start, stop] : spans) {
+    if (stop < start) raise(fail(Code::kInvalidArgument, "box: stop {} lies before start {}", stop, start));
+    box.offset.push_back(start);
+    box.extent.push_back(stop - start);
+  }
+  return box;
+}
+
+std::optional<Spans> intersect_boxes(const Spans& a, const Spans& b) {
+  if (a.size() != b.size())
+    raise(fail(Code::kInvalidArgument, "boxes of {} and {} axes: rank mismatch", a.size(), b.size()));
+  const tensor::Box common = tensor::intersect(box_of_spans(a), box_of_spans(b));
+  if (common.empty()) return std::nullopt;
+  Spans spans;
+  for (size_t i = 0; i < common.axes(); ++i) spans.emplace_back(common.offset[i], common.offset[i] + common.extent[i]);
+  return spans;
+}
+
+/// Where a box starts in a buffer whose first element lies at `origin`.
+View view_of_box(const tensor::Box& box, const std::vector<uint64_t>& origin, const std::vector<uint64_t>& stride) {
+  if (origin.size() != box.axes() || stride.size() != box.axes())
+    raise(fail(Code::kInvalidArgument, "box of {} axes, origin of {}, strides of {}: rank mismatch", box.axes(),
+               origin.size(), stride.size()));
+  View view{0, box.extent, stride};
+  for (size_t i = 0; i < box.axes(); ++i) {
+    if (box.offset[i] < origin[i])
+      raise(fail(Code::kInvalidArgument, "axis {}: the box starts at {}, before the buffer's {}", i, box.offset[i],
+                 origin[i]));
+    view.offset += (box.offset[i] - origin[i]) * stride[i];
+  }
+  return view;
+}
+
+/// (source, destination, length) of each run, in elements.
+nb::list paired_runs(const Spans& overlap, const std::vector<uint64_t>& source_origin,
+                     const std::vector<uint64_t>& source_stride, const std::vector<uint64_t>& target_origin,
+                     const std::vector<uint64_t>& target_stride) {
+  const tensor::Box box = box_of_spans(overlap);
+  std::vector<ReadRule> rules;
+  if (box.axes() > kAxesMax) raise(fail(Code::kUnimplemented, "box of {} axes; {} is the most", box.axes(), kAxesMax));
+  append_view_rules(view_of_box(box, source_origin, source_stride), view_of_box(box, target_origin, target_stride), 1,
+                    rules);
+  nb::list runs;
+  for (const ReadRule& rule : rules)
+    for_each_run(rule, [&](const reshard::Run& run) {
+      runs.append(nb::make_tuple(run.source_byte, run.target_byte, rule.bytes));
+    });
+  return runs;
+}
+
 std::byte* bytes_at(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
 /// (source, destination, bytes) each, one after the other; ranges may overlap.
@@ -251,6 +329,11 @@ void bind_reshard(nb::module_& module) {
   module.def("replay_view", &replay_view, "calls"_a, "shape"_a)
       .def("box_of_chain", &box_of_chain, "calls"_a, "shape"_a)
       .def("plan_per_copy", &plan_of, "copies"_a, "unsupported"_a, "sources"_a, "ceiling"_a)
+      .def("plan_copy", &plan_copy, "calls"_a, "offset"_a, "shape"_a, "stride"_a, "global_shape"_a, "element_bytes"_a,
+           "shards"_a)
+      .def("intersect_boxes", &intersect_boxes, "a"_a, "b"_a)
+      .def("paired_runs", &paired_runs, "overlap"_a, "source_origin"_a, "source_stride"_a, "target_origin"_a,
+           "target_stride"_a)
       .def("move_bytes", &move_bytes, "moves"_a)
       .def("copy_views", &copy_views, "to"_a, "to_stride"_a, "from"_a, "from_stride"_a, "shape"_a, "element_bytes"_a)
       .def("cast_values", &cast_values, "to"_a, "to_dtype"_a, "from"_a, "from_dtype"_a, "count"_a)

@@ -81,6 +81,27 @@ Calls = Sequence[tuple[Any, ...]]
 def replay_view(calls: Calls, shape: Sequence[int]) -> tuple[int, list[int], list[int]]: ...
 def box_of_chain(calls: Calls, shape: Sequence[int]) -> tuple[list[int], list[int], list[int]]: ...
 def plan_per_copy(copies: Sequence[Any], unsupported: Sequence[str], sources: Sequence[Any], ceiling: int) -> dict[str, Any]: ...
+#: (offset, extent, session, address) each.
+PlainShards = Sequence[tuple[Sequence[int], Sequence[int], str, int]]
+Spans = Sequence[tuple[int, ...]]
+
+def plan_copy(
+    calls: Calls,
+    offset: int,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    global_shape: Sequence[int],
+    element_bytes: int,
+    shards: PlainShards,
+) -> list[tuple[str, int, int, int]]: ...
+def intersect_boxes(a: Spans, b: Spans) -> list[tuple[int, int]] | None: ...
+def paired_runs(
+    overlap: Spans,
+    source_origin: Sequence[int],
+    source_stride: Sequence[int],
+    target_origin: Sequence[int],
+    target_stride: Sequence[int],
+) -> list[tuple[int, int, int]]: ...
 def move_bytes(moves: Sequence[tuple[int, int, int]]) -> None: ...
 def copy_views(
     to: int, to_stride: Sequence[int], from_: int, from_stride: Sequence[int], shape: Sequence[int], element_bytes: int

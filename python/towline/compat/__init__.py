@@ -17,15 +17,14 @@ _MODULES = (
     "modelexpress.refit",
     "modelexpress.refit.reshard",
     "modelexpress.refit.reshard.coverage",
-    "modelexpress.refit.reshard.errors",
     "modelexpress.refit.reshard.handshake",
-    "modelexpress.refit.reshard.nixl_transport",
     "modelexpress.refit.reshard.receiver",
-    "modelexpress.refit.reshard.records",
-    "modelexpress.refit.reshard.replica_merge",
     "modelexpress.refit.reshard.slice_plan",
     "modelexpress.refit.reshard.transfer_plan",
     "modelexpress.refit.reshard.transport",
+    "modelexpress.refit.reshard.transport.base",
+    "modelexpress.refit.reshard.transport.nixl",
+    "modelexpress.refit.reshard.types",
     "modelexpress.types",
 )
 

@@ -156,7 +156,7 @@ def test_an_unknown_session_is_found_before_anything_is_posted() -> None:
     with pytest.raises(KeyError):
         transport(manager).read([*DESCRIPTORS, ReadDescriptor("s3", 0, 0, 1)])
     with pytest.raises(KeyError, match="no remote device id"):
-        reshard.NixlReshardTransport(manager, {"s1": "a1"}, {}).read(DESCRIPTORS[:1])
+        reshard.NixlReshardTransport(manager, {"s1": "a1"}).read(DESCRIPTORS[:1])
     assert manager.calls == []
 
 

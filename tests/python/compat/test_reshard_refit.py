@@ -12,7 +12,6 @@ from modelexpress.refit import reshard
 from modelexpress.refit.reshard import receiver as receiver_module
 from modelexpress.refit.reshard import transfer_plan as transfer_plan_module
 from modelexpress.refit.reshard.receiver import ReshardReceiver
-from modelexpress.refit.reshard.replica_merge import merge_shard_tables
 from modelexpress.refit.reshard.slice_plan import PullSegment, Shard
 from modelexpress.refit.reshard.transfer_plan import ConvertSource, FullPullSource, SourceInfo, TransferPlan
 from modelexpress.refit.reshard.transport import InMemoryReferenceTransport, ReadDescriptor
@@ -233,7 +232,7 @@ def plan(copies: Any, sources: Any, **options: Any) -> TransferPlan:
 def test_a_row_split_is_one_segment_a_row() -> None:
     made = plan([copy("w", (("narrow", (), (("dim", 1), ("length", 2), ("start", 2))),), (4, 2))], {"w": source((4, 4), ((0, 0), (4, 4), "s", 1000))})
     assert made.segments == [PullSegment("s", 1000 + 8 + 16 * i, "p", 8 * i, 8) for i in range(4)]
-    assert (made.descriptor_count, made.bytes_planned, made.sessions) == (4, 32, {"s"})
+    assert (made.descriptor_count(), made.bytes_planned(), made.sessions()) == (4, 32, {"s"})
 
 
 def test_the_expert_chain_is_a_box() -> None:
@@ -264,7 +263,7 @@ def test_the_ceiling_makes_a_full_pull_or_leaves_the_runs(monkeypatch: pytest.Mo
     made = plan([columns], rows, max_segments_per_copy=1)
     assert made.segments == [] and made.full_pulls[0].copies == [columns]
     assert made.full_pulls[0].segments == [PullSegment("a", 0, "w", 0, 32), PullSegment("b", 100, "w", 32, 32)]
-    assert (made.exact_descriptor_count, made.descriptor_savings, made.extra_wire_bytes) == (4, 2, 32)
+    assert (made.exact_descriptor_count, made.descriptor_savings(), made.extra_wire_bytes()) == (4, 2, 32)
     halves = {"w": source((4, 4), ((0, 0), (4, 2), "a", 0), ((0, 2), (4, 2), "b", 100))}
     monkeypatch.setenv("MX_RESHARD_MAX_SEGMENTS_PER_COPY", "1")
     made = plan([copy("w", (("narrow", (1, 1, 1), ()),), (4, 1))], halves)
@@ -285,7 +284,7 @@ def test_plan_and_read_give_what_the_loader_would(monkeypatch: pytest.MonkeyPatc
     transport = CountingTransport()
     resolve = lambda name: buffers[name].data_ptr()  # noqa: E731
     done = transfer_plan_module.execute_transfer(made, resolve, transport)
-    assert done == {"segments": made.descriptor_count, "bytes": made.bytes_planned, "fallback": []}
+    assert done == {"segments": made.descriptor_count(), "bytes": made.bytes_planned(), "fallback": []}
     assert transfer_plan_module.exact_descriptors(made, resolve)[0] == ReadDescriptor("a", shards[0].data_ptr() + 104, buffers["p"].data_ptr(), 16)
     assert torch.equal(buffers["p"], weight[3:, 2:6]) and torch.equal(buffers["q"], weight.t())
 
@@ -293,18 +292,6 @@ def test_plan_and_read_give_what_the_loader_would(monkeypatch: pytest.MonkeyPatc
 def test_a_dtype_that_differs_is_cast_from_staging() -> None:
     made = plan([copy("r", (), (4,))], {"r": source((4,), ((0,), (4,), "s", 8), dtype=torch.bfloat16)})
     assert made.segments == [] and made.converts == [ConvertSource("p", (4,), torch.bfloat16, [PullSegment("s", 8, "p", 0, 16)])]
-
-
-def test_the_first_publisher_of_a_box_wins() -> None:
-    tables = [{"w": source((4,), ((0,), (4,), f"r{rank}", rank))} for rank in range(8)]
-    merged = merge_shard_tables(tables)
-    assert [one.session for one in merged["w"].shards] == ["r0"]
-    halves = merge_shard_tables([{"w": source((4,), ((2 * rank,), (2,), f"r{rank}", 0))} for rank in range(2)])
-    assert [one.session for one in halves["w"].shards] == ["r0", "r1"]
-    with pytest.raises(ValueError, match="inconsistent shape/dtype"):
-        merge_shard_tables([tables[0], {"w": source((5,), ((0,), (5,), "x", 0))}])
-    with pytest.raises(ValueError, match="rank mismatch"):
-        Shard((0,), (4, 4), "s", 0, 4)
 
 
 def test_causes_are_grouped() -> None:

@@ -5,29 +5,29 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOMES = {
-    "CaptureResult": "records",
-    "ConvertSource": "transfer_plan",
-    "FullPullSource": "transfer_plan",
-    "InMemoryReferenceTransport": "transport",
-    "IncompleteRefit": "errors",
-    "NixlReshardTransport": "nixl_transport",
-    "PullSegment": "slice_plan",
-    "ReadDescriptor": "transport",
-    "RecordedCopy": "records",
-    "ReshardReceiver": "receiver",
-    "Shard": "slice_plan",
-    "SourceInfo": "transfer_plan",
-    "TransferPlan": "transfer_plan",
-    "UnsupportedReshard": "errors",
-    "exact_descriptors": "transfer_plan",
-    "execute_transfer": "transfer_plan",
-    "handshake_endpoints_for_plan": "handshake",
-    "handshake_with_peers": "handshake",
-    "merge_shard_tables": "replica_merge",
-    "plan_transfer": "transfer_plan",
-    "summarize_unsupported": "errors",
+_NAMES = {
+    "receiver": ("ReshardReceiver", "handshake_endpoints_for_plan", "handshake_with_peers"),
+    "slice_plan": ("PullSegment", "Shard", "intersect", "op_chain_to_box", "paired_runs", "plan_pull"),
+    "transfer_plan": (
+        "ConvertSource",
+        "FullPullSource",
+        "SourceInfo",
+        "TransferPlan",
+        "exact_descriptors",
+        "execute_transfer",
+        "plan_transfer",
+    ),
+    "transport": ("InMemoryReferenceTransport", "NixlReshardTransport", "ReadDescriptor", "Transport"),
+    "types": (
+        "CaptureResult",
+        "IncompleteRefit",
+        "OpChain",
+        "RecordedCopy",
+        "UnsupportedReshard",
+        "summarize_unsupported",
+    ),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from towline.compat.modelexpress import envs
-from towline.compat.modelexpress.refit.reshard.errors import IncompleteRefit, summarize_unsupported
+from towline.compat.modelexpress.refit.reshard.types import IncompleteRefit, summarize_unsupported
 from towline.compat.modelexpress.refit.reshard.transfer_plan import TransferPlan
 
 SAMPLE = 10
@@ -32,7 +32,8 @@ def record(
     engine_bytes = sum(sizes.values())
     dest_bytes = sum(sizes[name] for name in params if name in sizes)
     missed = sorted(set(sizes) - set(params))
-    reasons = {name: capture.unsupported_reasons.get(name, "cause not recorded at capture") for name in capture.unsupported}
+    known = getattr(capture, "unsupported_reasons", None) or {}
+    reasons = {name: known.get(name, "cause not recorded at capture") for name in capture.unsupported}
     sample = [f"{name}: {reason}"[:SAMPLE_CHARACTERS] for name, reason in list(reasons.items())[:SAMPLE]]
     return {
         "schema": "refit-coverage-v1",
@@ -48,10 +49,10 @@ def record(
         "unsupported": len(capture.unsupported),
         "unsupported_sample": sample,
         "unsupported_causes": [f"{count} x {cause}" for cause, count in summarize_unsupported(reasons, CAUSES)],
-        "planned_wire_bytes": plan.bytes_planned,
-        "extra_wire_bytes": plan.extra_wire_bytes,
-        "descriptors": plan.descriptor_count,
-        "descriptor_savings": plan.descriptor_savings,
+        "planned_wire_bytes": plan.bytes_planned(),
+        "extra_wire_bytes": plan.extra_wire_bytes(),
+        "descriptors": plan.descriptor_count(),
+        "descriptor_savings": plan.descriptor_savings(),
         "full_pull_sources": len(plan.full_pulls),
         "unbounded_sources": len(plan.unbounded_sources),
         "converts": len(plan.converts),

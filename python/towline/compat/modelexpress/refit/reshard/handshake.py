@@ -19,7 +19,7 @@ def handshake_endpoints_for_plan(
 ) -> dict[str, str]:
     """Of the agents that the plan reads from, and no others."""
     endpoints = {}
-    for session in sorted(plan.sessions):
+    for session in sorted(plan.sessions()):
         agent = session_to_agent[session]
         if agent not in agent_endpoints:
             raise RuntimeError(f"agent '{agent}' is to be read from, and published no metadata endpoint")

@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 
 from towline import _core
 from towline.compat.modelexpress import envs
-from towline.compat.modelexpress.refit.reshard import coverage, errors, transfer_plan
+from towline.compat.modelexpress.refit.reshard import coverage, slice_plan, transfer_plan, types
+from towline.compat.modelexpress.refit.reshard.handshake import handshake_endpoints_for_plan, handshake_with_peers
 from towline.compat.modelexpress.refit.reshard.transport import ReadDescriptor
+
+__all__ = ["ReshardReceiver", "handshake_endpoints_for_plan", "handshake_with_peers"]
 
 logger = logging.getLogger("modelexpress.refit.reshard.receiver")
 
@@ -33,7 +36,7 @@ def _max_gbps() -> float:
 
 def _replay_ops(tensor: Any, op_chain: Iterable[Any]) -> Any:
     """The view that the calls make of a contiguous tensor."""
-    offset, shape, stride = transfer_plan.view_of(op_chain, tensor.shape)
+    offset, shape, stride = slice_plan.view_of(op_chain, tensor.shape)
     return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
 
 
@@ -242,8 +245,8 @@ class ReshardReceiver:
             "unbounded_sources": len(plan.unbounded_sources),
             "fallback": len(plan.fallback),
             "exact_descriptors": plan.exact_descriptor_count,
-            "descriptor_savings": plan.descriptor_savings,
-            "extra_wire_bytes": plan.extra_wire_bytes,
+            "descriptor_savings": plan.descriptor_savings(),
+            "extra_wire_bytes": plan.extra_wire_bytes(),
         }
 
     def _log_stages(self, metrics: dict[str, Any], fused: bool) -> None:
@@ -265,5 +268,5 @@ class ReshardReceiver:
 
 
 # The client's callers look for these here too.
-UnsupportedReshard = errors.UnsupportedReshard
-IncompleteRefit = errors.IncompleteRefit
+UnsupportedReshard = types.UnsupportedReshard
+IncompleteRefit = types.IncompleteRefit

@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import towline
 from towline import _core
-from towline.compat.modelexpress.refit.reshard.slice_plan import PullSegment, Shard
+from towline.compat.modelexpress.refit.reshard.slice_plan import PullSegment, Shard, calls_of, plain_shards
 from towline.compat.modelexpress.refit.reshard.transport import ReadDescriptor
 
 RUNS_PER_COPY_MAX = 64
@@ -62,25 +61,20 @@ class TransferPlan:
         for group in (*self.full_pulls, *self.converts):
             yield from group.segments
 
-    @property
     def bytes_planned(self) -> int:
         return sum(segment.nbytes for segment in self.all_segments())
 
-    @property
     def descriptor_count(self) -> int:
         return sum(1 for _ in self.all_segments())
 
-    @property
     def sessions(self) -> set[str]:
         return {segment.session for segment in self.all_segments()}
 
-    @property
     def descriptor_savings(self) -> int:
-        return max(0, self.exact_descriptor_count - self.descriptor_count)
+        return max(0, self.exact_descriptor_count - self.descriptor_count())
 
-    @property
     def extra_wire_bytes(self) -> int:
-        return max(0, self.bytes_planned - self.exact_bytes)
+        return max(0, self.bytes_planned() - self.exact_bytes)
 
 
 class _DtypeNames:
@@ -112,7 +106,7 @@ def plan_transfer(
     copies = [
         (
             copy.src_name,
-            [tuple(call) for call in copy.op_chain],
+            calls_of(copy.op_chain),
             copy.param_name,
             copy.dest_offset,
             list(copy.dest_shape),
@@ -127,7 +121,7 @@ def plan_transfer(
             list(info.global_shape),
             dtypes.name(info.dtype),
             info.elsize,
-            [(list(one.shard_offset), list(one.shape), one.session, one.addr) for one in info.shards],
+            plain_shards(info.shards),
         )
         for name, info in sources.items()
     ]
@@ -175,13 +169,3 @@ def execute_transfer(plan: TransferPlan, resolve_param_ptr: Callable[[str], int]
     wanted = exact_descriptors(plan, resolve_param_ptr)
     transport.read(wanted)
     return {"segments": len(wanted), "bytes": sum(one.nbytes for one in wanted), "fallback": list(plan.fallback)}
-
-
-def view_of(op_chain: Iterable[Any], shape: Iterable[int]) -> tuple[int, list[int], list[int]]:
-    """Offset, shape and strides, in elements, of the view that the calls make of a row-major tensor."""
-    from towline.compat.modelexpress.refit.reshard.errors import UnsupportedReshard
-
-    try:
-        return _core.replay_view([tuple(call) for call in op_chain], list(shape))
-    except towline.Error as error:
-        raise UnsupportedReshard(str(error)) from error

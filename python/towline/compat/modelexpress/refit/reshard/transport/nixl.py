@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from towline.compat.modelexpress.refit.reshard.transport import ReadDescriptor
+from towline.compat.modelexpress.refit.reshard.transport.base import ReadDescriptor
 
-logger = logging.getLogger("modelexpress.refit.reshard.nixl_transport")
+logger = logging.getLogger("modelexpress.refit.reshard.transport.nixl")
 
 Range = tuple[int, int, int, int]  #: remote address, local address, bytes, remote device
 
@@ -23,15 +23,15 @@ class NixlReshardTransport:
         self,
         manager: Any,
         session_to_agent: Mapping[str, str],
-        session_to_device: Mapping[str, int],
+        session_to_device: Mapping[str, int] | None = None,
         mem_type: str | None = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> None:
         self._manager = manager
         self._session_to_agent = session_to_agent
-        self._session_to_device = session_to_device
+        self._session_to_device = session_to_device or {}
         self._mem_type = mem_type
-        self._timeout = timeout
+        self._timeout = timeout_seconds
         self.bytes_moved = 0
         self.reads_issued = 0
 
