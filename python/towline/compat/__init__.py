@@ -25,6 +25,7 @@ _MODULES = (
     "modelexpress.refit.reshard.transport.base",
     "modelexpress.refit.reshard.transport.nixl",
     "modelexpress.refit.reshard.types",
+    "modelexpress.refit.reshard.verify",
     "modelexpress.types",
 )
 

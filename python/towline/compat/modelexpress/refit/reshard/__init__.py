@@ -26,6 +26,7 @@ _NAMES = {
         "UnsupportedReshard",
         "summarize_unsupported",
     ),
+    "verify": ("shard_region", "tensor_digest"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
