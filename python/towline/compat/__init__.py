@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 
 _MODULES = (
@@ -28,6 +29,12 @@ _MODULES = (
     "modelexpress.refit.reshard.verify",
     "modelexpress.types",
 )
+#: What derives from torch's classes, and is left out where there is no torch.
+_TORCH_MODULES = ("modelexpress.refit.reshard.geometry",)
+
+
+def _modules() -> tuple[str, ...]:
+    return _MODULES + (_TORCH_MODULES if importlib.util.find_spec("torch") is not None else ())
 
 
 def activate() -> None:
@@ -35,10 +42,10 @@ def activate() -> None:
 
     Raises :class:`ImportError` when the original is imported already: half of it would be ours.
     """
-    for name in _MODULES:
+    for name in _modules():
         face = importlib.import_module(f"{__name__}.{name}")
         there = sys.modules.get(name)
         if there is not None and there is not face:
             raise ImportError(f"'{name}' is imported already, from {there.__file__}; activate towline.compat before it")
-    for name in _MODULES:
+    for name in _modules():
         sys.modules[name] = sys.modules[f"{__name__}.{name}"]

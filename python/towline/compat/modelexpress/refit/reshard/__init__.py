@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 _NAMES = {
+    "geometry": ("LazyWeight", "capture_geometry"),
     "receiver": ("ReshardReceiver", "handshake_endpoints_for_plan", "handshake_with_peers"),
     "slice_plan": ("PullSegment", "Shard", "intersect", "op_chain_to_box", "paired_runs", "plan_pull"),
     "transfer_plan": (
